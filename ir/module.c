@@ -214,6 +214,14 @@ static void insert_op(dtm_module *module, dtm_region region, int64_t at, dtm_op 
     data->ops[at] = op;
 }
 
+/* Results after the first: `o.lse` of attention and cross_entropy; a pass that makes others renames them. */
+static dtm_string second_name(dtm_module *module, dtm_op_kind kind, const char *name, uint32_t result) {
+    char wanted[256];
+    if (kind == DTM_OP_ATTENTION || kind == DTM_OP_CROSS_ENTROPY) snprintf(wanted, sizeof wanted, "%s.lse", name);
+    else snprintf(wanted, sizeof wanted, "%s.result%u", name, result + 1);
+    return dtm_name_unique(module, wanted);
+}
+
 dtm_op dtm_build_op(dtm_builder *builder, dtm_op_kind kind, const dtm_value *operands, uint32_t n_operands,
                     const dtm_attributes *attributes, const dtm_type *types, uint32_t n_results, const char *name) {
     dtm_module *module = builder->module;
@@ -232,7 +240,8 @@ dtm_op dtm_build_op(dtm_builder *builder, dtm_op_kind kind, const dtm_value *ope
     PUSH_MOVING(module, ops, n_ops, cap_ops, data);
     dtm_op op = (dtm_op)(module->n_ops - 1);
     for (uint32_t i = 0; i < n_results; i++) {
-        dtm_value value = add_value(module, dtm_name_unique(module, name), types[i], op, i);
+        dtm_string unique = i ? second_name(module, kind, name, i) : dtm_name_unique(module, name);
+        dtm_value value = add_value(module, unique, types[i], op, i);
         module->ops[op].results[i] = value;
     }
     insert_op(module, builder->region, builder->at, op);
