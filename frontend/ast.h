@@ -2,13 +2,13 @@
  * builds it, `check` turns it into a module, `dtmc fmt` prints it. Everything lives in the context's arena. The tree is
  * generic where the language is: a call is a name, arguments and clauses, so a new operator needs no change here; names
  * are not yet told apart (a name after `over` may be a dimension or a flag: the operator table knows). Trees are at
- * most DTM_MAX_DEPTH deep, so walkers may recurse. */
+ * most DTM_AST_MAX_DEPTH deep, so walkers may recurse. */
 #ifndef DTM_AST_H
 #define DTM_AST_H
 
 #include "ir/base.h"
 
-#define DTM_MAX_DEPTH 500 /* of expressions, and of blocks and brackets in each other */
+#define DTM_AST_MAX_DEPTH 500 /* of expressions, and of blocks and brackets in each other */
 
 /* A name as written; in dumps it may have dots (`p.term`), in sources only paths and axes (`layer.x`, `dp.tp`) do. */
 typedef struct dtm_name {
@@ -39,8 +39,17 @@ typedef enum dtm_expr_kind {
 } dtm_expr_kind;
 
 typedef enum dtm_operator {
-    DTM_ADD, DTM_SUBTRACT, DTM_MULTIPLY, DTM_DIVIDE, DTM_REMAINDER,
-    DTM_EQUAL, DTM_NOT_EQUAL, DTM_LESS, DTM_LESS_EQUAL, DTM_GREATER, DTM_GREATER_EQUAL,
+    DTM_OPERATOR_ADD,
+    DTM_OPERATOR_SUBTRACT,
+    DTM_OPERATOR_MULTIPLY,
+    DTM_OPERATOR_DIVIDE,
+    DTM_OPERATOR_REMAINDER,
+    DTM_OPERATOR_EQUAL,
+    DTM_OPERATOR_NOT_EQUAL,
+    DTM_OPERATOR_LESS,
+    DTM_OPERATOR_LESS_EQUAL,
+    DTM_OPERATOR_GREATER,
+    DTM_OPERATOR_GREATER_EQUAL,
 } dtm_operator;
 
 /* What a number with a unit measures; its value is then in the base unit named here. */
@@ -54,9 +63,20 @@ typedef enum dtm_unit {
     DTM_UNIT_WATTS,
 } dtm_unit;
 
-/* Words that begin a clause inside a call. DTM_PLAIN heads the arguments before any word. */
+/* Words that begin a clause inside a call. DTM_WORD_PLAIN heads the arguments before any word. */
 typedef enum dtm_word {
-    DTM_PLAIN, DTM_OVER, DTM_AT, DTM_AS, DTM_WHERE, DTM_ON, DTM_FROM, DTM_WITH, DTM_USING, DTM_BY, DTM_PER, DTM_WORDS
+    DTM_WORD_PLAIN,
+    DTM_WORD_OVER,
+    DTM_WORD_AT,
+    DTM_WORD_AS,
+    DTM_WORD_WHERE,
+    DTM_WORD_ON,
+    DTM_WORD_FROM,
+    DTM_WORD_WITH,
+    DTM_WORD_USING,
+    DTM_WORD_BY,
+    DTM_WORD_PER,
+    DTM_WORD_COUNT
 } dtm_word;
 
 /* One argument: `EXPR`, or `KEY = EXPR` (then key.text != 0). */
@@ -76,7 +96,7 @@ typedef struct dtm_clause {
 /* NAME(arguments, word arguments, ...) [{ parameter -> body }] */
 typedef struct dtm_call {
     dtm_name callee;
-    dtm_clause *clauses; /* in order; clauses[0] is always the DTM_PLAIN one, maybe empty */
+    dtm_clause *clauses; /* in order; clauses[0] is always the DTM_WORD_PLAIN one, maybe empty */
     size_t count, capacity;
     dtm_name parameter; /* of the lambda after experts(..); text 0 if there is none */
     dtm_expr *body;
@@ -142,49 +162,49 @@ typedef struct dtm_type_expr {
 
 typedef struct dtm_statement dtm_statement;
 
-typedef struct dtm_block {
+typedef struct dtm_ast_block {
     dtm_span span;  /* braces included; of the whole file for the outermost */
     dtm_statement **items;
     size_t count, capacity;
-} dtm_block;
+} dtm_ast_block;
 
 typedef enum dtm_statement_kind {
     DTM_STATEMENT_ERROR, /* could not be read; its block, if any, is kept for its own errors */
     /* declarations */
-    DTM_USE,        /* use "text" */
-    DTM_DIM,        /* dim bindings */
-    DTM_CONST,      /* const bindings */
-    DTM_MESH,       /* mesh { bindings } */
-    DTM_MACHINE,    /* machine { block of ASSIGN and GROUP } */
-    DTM_DEF,        /* def name(parameters) { block } */
-    DTM_MODEL,      /* model name { block } */
-    DTM_PARALLEL,   /* parallel { block } */
-    DTM_TRAIN,      /* train { block of SETTING } */
-    DTM_GENERATE,   /* generate { block of SETTING } */
+    DTM_STATEMENT_USE,        /* use "text" */
+    DTM_STATEMENT_DIM,        /* dim bindings */
+    DTM_STATEMENT_CONST,      /* const bindings */
+    DTM_STATEMENT_MESH,       /* mesh { bindings } */
+    DTM_STATEMENT_MACHINE,    /* machine { block of ASSIGN and GROUP } */
+    DTM_STATEMENT_DEF,        /* def name(parameters) { block } */
+    DTM_STATEMENT_MODEL,      /* model name { block } */
+    DTM_STATEMENT_PARALLEL,   /* parallel { block } */
+    DTM_STATEMENT_TRAIN,      /* train { block of SETTING } */
+    DTM_STATEMENT_GENERATE,   /* generate { block of SETTING } */
     /* in a model, def or region */
-    DTM_INPUT,      /* input targets : TYPE (all targets share the type) */
-    DTM_WEIGHT,     /* weight targets : TYPE = value, flags from text as stored */
-    DTM_STATE,      /* state target : TYPE [= value]    (dumps) */
-    DTM_ASSIGN,     /* targets = value; in a machine: NAME = value */
-    DTM_CALL,       /* value alone: store(w, w.new)    (dumps) */
-    DTM_LOSS,       /* loss [: TYPE] = value; targets[0] is `loss` */
-    DTM_REPORT,     /* report targets[0] = value */
-    DTM_OUTPUT,     /* output targets[0] = value */
-    DTM_RETURN,     /* return value */
-    DTM_REPEAT,     /* repeat name = value [reversed] { block } */
-    DTM_MICROBATCH, /* microbatch name = value { block }    (dumps) */
-    DTM_REGION,     /* forward | backward | update | fused { block }: name says which    (dumps) */
+    DTM_STATEMENT_INPUT,      /* input targets : TYPE (all targets share the type) */
+    DTM_STATEMENT_WEIGHT,     /* weight targets : TYPE = value, flags from text as stored */
+    DTM_STATEMENT_STATE,      /* state target : TYPE [= value]    (dumps) */
+    DTM_STATEMENT_ASSIGN,     /* targets = value; in a machine: NAME = value */
+    DTM_STATEMENT_CALL,       /* value alone: store(w, w.new)    (dumps) */
+    DTM_STATEMENT_LOSS,       /* loss [: TYPE] = value; targets[0] is `loss` */
+    DTM_STATEMENT_REPORT,     /* report targets[0] = value */
+    DTM_STATEMENT_OUTPUT,     /* output targets[0] = value */
+    DTM_STATEMENT_RETURN,     /* return value */
+    DTM_STATEMENT_REPEAT,     /* repeat name = value [reversed] { block } */
+    DTM_STATEMENT_MICROBATCH, /* microbatch name = value { block }    (dumps) */
+    DTM_STATEMENT_REGION,     /* forward | backward | update | fused { block }: name says which    (dumps) */
     /* in a machine */
-    DTM_GROUP,      /* name { block } */
+    DTM_STATEMENT_GROUP,      /* name { block } */
     /* in train, generate */
-    DTM_SETTING,    /* name value */
+    DTM_STATEMENT_SETTING,    /* name value */
     /* in parallel */
-    DTM_SPLITS,     /* name splits names [by cost] [using using [, zigzag]] [with settings] */
-    DTM_MICROBATCHES, /* microbatches value */
-    DTM_ZERO,       /* zero value on names */
-    DTM_KEEP,       /* keep name as layout */
-    DTM_RECOMPUTE,  /* recompute value [storing names] */
-    DTM_EXPECT,     /* expect [name] { expectations } */
+    DTM_STATEMENT_SPLITS,     /* name splits names [by cost] [using using [, zigzag]] [with settings] */
+    DTM_STATEMENT_MICROBATCHES, /* microbatches value */
+    DTM_STATEMENT_ZERO,       /* zero value on names */
+    DTM_STATEMENT_KEEP,       /* keep name as layout */
+    DTM_STATEMENT_RECOMPUTE,  /* recompute value [storing names] */
+    DTM_STATEMENT_EXPECT,     /* expect [name] { expectations } */
 } dtm_statement_kind;
 
 /* What a statement defines; `_` drops the result. */
@@ -226,8 +246,7 @@ typedef struct dtm_expectations {
 /* What may follow a statement of a dump: named ".." at 4096 @ "other.dtm":7 why ".." */
 typedef struct dtm_suffix {
     dtm_string named;
-    bool has_offset;
-    uint64_t offset; /* of its buffer */
+    dtm_expr *at;    /* where its buffer lies; NULL where not given */
     uint32_t line;   /* 0 where not given */
     dtm_string file; /* 0: the root file */
     dtm_string why;
@@ -244,7 +263,7 @@ struct dtm_statement {
     dtm_expr *value;
     dtm_string text; /* USE: the path; WEIGHT: the pattern after `from` */
     dtm_span text_span;
-    dtm_block *block;
+    dtm_ast_block *block;
     dtm_suffix suffix;
     /* weight */
     bool no_decay, frozen;
@@ -272,7 +291,7 @@ typedef struct dtm_comment {
 typedef struct dtm_ast {
     uint32_t file;
     dtm_name after; /* of a dump: the pass; text 0 for a source */
-    dtm_block *block;
+    dtm_ast_block *block;
     dtm_comment *comments; /* by position */
     size_t n_comments, cap_comments;
 } dtm_ast;
