@@ -1,0 +1,61 @@
+/* What the memory pass and code generation must both know of a module that runs: the order of execution, which values lie
+ * in memory, which operators move no bytes, what a kernel may overwrite, and what workspace it needs beside its operands
+ * and results.
+ *
+ * Storage. A value of a loop (repeat, microbatch) has a slot a copy of its innermost loop, or shares one; dtm_storage
+ * says where. `i` there is the copy's number, also in a reversed repeat. The arena ends with one workspace that all
+ * operators share, as they run one after another: [arena_bytes - dtm_workspace_most, arena_bytes). */
+#ifndef DTM_STORAGE_H
+#define DTM_STORAGE_H
+
+#include "ir/ir.h"
+
+enum { DTM_STORAGE_ALIGN = 64 };
+
+static inline int64_t dtm_storage_round(int64_t bytes) {
+    return (bytes + DTM_STORAGE_ALIGN - 1) / DTM_STORAGE_ALIGN * DTM_STORAGE_ALIGN;
+}
+
+static inline bool dtm_is_loop(dtm_op_kind kind) { return kind == DTM_OP_REPEAT || kind == DTM_OP_MICROBATCH; }
+
+/* Positions of operators in execution order, by op. A loop covers [begin, end] of its body; a fused region and all that
+ * stands in it have one position; elsewhere begin = end. */
+typedef struct dtm_order {
+    int64_t *begin, *end, length;
+} dtm_order;
+dtm_order dtm_order_of(const dtm_module *module, dtm_arena *arena);
+
+/* The fused operator op stands in, or op itself: what runs as one. */
+dtm_op dtm_unit_of(const dtm_module *module, dtm_op op);
+
+/* By value: whether it lies in memory. Constants do not, nor does what is used only in the fused region that sets it. */
+bool *dtm_stored(const dtm_module *module, dtm_arena *arena);
+
+/* Whether the result is the operand's bytes, seen under another type: rename, split, merge. */
+bool dtm_is_alias(const dtm_module *module, dtm_op op);
+
+/* Passes over a row that a fused kernel makes: a reduction's result is known one level after its operand. `levels` is by
+ * index in the body; the value of body op i is computed in pass levels[i] (+ 1 for the readers of a reduction). */
+int dtm_fused_levels(const dtm_module *module, dtm_op fused, int *levels);
+
+bool dtm_is_reduction(dtm_op_kind kind);
+
+/* Whether the kernel of `unit` reads each element of `operand` only before it writes the same element of `result`, so that
+ * both may be one storage. */
+bool dtm_may_overwrite(const dtm_module *module, dtm_op unit, dtm_value result, dtm_value operand);
+
+/* Elements of a sum over everything are added in this many chunks at most, each by one thread, then chunk by chunk. */
+enum { DTM_CHUNKS = 256 };
+
+/* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */
+int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op);
+int64_t dtm_workspace_most(const dtm_module *module, bool communication_only);
+
+/* Peak by kind, after memory; the sum is arena_bytes. */
+typedef struct dtm_memory_account {
+    int64_t weights, gradients, optimizer, activations, workspace, communication;
+    dtm_value peak; /* a value set where most is alive */
+} dtm_memory_account;
+dtm_memory_account dtm_memory_account_of(const dtm_module *module);
+
+#endif
