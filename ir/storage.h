@@ -47,6 +47,15 @@ bool dtm_may_overwrite(const dtm_module *module, dtm_op unit, dtm_value result, 
 /* Elements of a sum over everything are added in this many chunks at most, each by one thread, then chunk by chunk. */
 enum { DTM_CHUNKS = 256 };
 
+/* How a collective is carried out (runtime/plan.h): its algorithm and the workspace of one rank, -1 where none is needed.
+ * `kind` and `algorithm` are those of runtime/comm/algorithm.h. */
+typedef struct dtm_staging {
+    int kind, algorithm, group_size;
+    int64_t in_bytes, out_bytes, scratch_bytes;
+} dtm_staging;
+bool dtm_is_collective(dtm_op_kind kind);
+dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
+
 /* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */
 int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op);
 int64_t dtm_workspace_most(const dtm_module *module, bool communication_only);

@@ -1,0 +1,258 @@
+/* What memory and code generation both must know of a module that runs (storage.h). */
+#include "ir/storage.h"
+#include "runtime/plan.h"
+
+#include <string.h>
+
+/* ---- order ---- */
+
+static void order_region(const dtm_module *module, dtm_region region, dtm_order *order) {
+    for (size_t i = 0; i < module->regions[region].n_ops; i++) {
+        dtm_op op = module->regions[region].ops[i];
+        const dtm_op_data *data = &module->ops[op];
+        order->begin[op] = order->length++;
+        if (data->kind == DTM_OP_FUSED) {
+            for (size_t j = 0; j < module->regions[data->body].n_ops; j++)
+                order->begin[module->regions[data->body].ops[j]] = order->end[module->regions[data->body].ops[j]] =
+                    order->begin[op];
+        } else if (data->body) {
+            order_region(module, data->body, order);
+            order->length++;
+        }
+        order->end[op] = order->length - 1;
+    }
+}
+
+dtm_order dtm_order_of(const dtm_module *module, dtm_arena *arena) {
+    dtm_order order = {dtm_arena_alloc(arena, module->n_ops * sizeof(int64_t)),
+                       dtm_arena_alloc(arena, module->n_ops * sizeof(int64_t)), 0};
+    order_region(module, module->body, &order);
+    return order;
+}
+
+dtm_op dtm_unit_of(const dtm_module *module, dtm_op op) {
+    dtm_op parent = module->regions[module->ops[op].region].parent;
+    return parent && module->ops[parent].kind == DTM_OP_FUSED ? parent : op;
+}
+
+/* ---- values in memory ---- */
+
+bool *dtm_stored(const dtm_module *module, dtm_arena *arena) {
+    bool *stored = dtm_arena_alloc(arena, module->n_values * sizeof *stored);
+    for (dtm_op op = 1; op < module->n_ops; op++) {
+        const dtm_op_data *data = &module->ops[op];
+        if (!data->region) continue;
+        dtm_op unit = dtm_unit_of(module, op);
+        for (uint32_t i = 0; unit == op && i < data->n_results; i++) stored[data->results[i]] = true;
+        for (uint32_t i = 0; i < data->n_operands; i++) {
+            dtm_op def = module->values[data->operands[i]].def;
+            if (def && dtm_unit_of(module, def) != unit) stored[data->operands[i]] = true;
+        }
+    }
+    return stored;
+}
+
+/* The dimensions of a type with each one of `over` written in place of `dim`. */
+static int spread(const dtm_type_data *type, dtm_dim dim, const dtm_dim *parts, int n, dtm_dim *out) {
+    int count = 0;
+    for (int i = 0; i < type->rank; i++) {
+        if (type->dims[i] != dim) out[count++] = type->dims[i];
+        else
+            for (int j = 0; j < n; j++) out[count++] = parts[j];
+    }
+    return count;
+}
+
+bool dtm_is_alias(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    const dtm_attributes *a = &data->attributes;
+    if (data->kind != DTM_OP_RENAME && data->kind != DTM_OP_SPLIT && data->kind != DTM_OP_MERGE) return false;
+    const dtm_type_data *from = dtm_value_type(module, data->operands[0]), *to = dtm_value_type(module, data->results[0]);
+    dtm_dim one[2 * DTM_MAX_RANK], other[2 * DTM_MAX_RANK];
+    int n, m;
+    if (data->kind == DTM_OP_MERGE) {
+        n = spread(to, a->as[0], a->over, a->n_over, one);
+        m = spread(from, 0, NULL, 0, other);
+    } else {
+        n = spread(from, a->over[0], a->as, a->n_as, one);
+        m = spread(to, 0, NULL, 0, other);
+    }
+    return n == m && memcmp(one, other, (size_t)n * sizeof *one) == 0;
+}
+
+/* ---- kernels ---- */
+
+bool dtm_is_reduction(dtm_op_kind kind) {
+    return kind == DTM_OP_SUM || kind == DTM_OP_MEAN || kind == DTM_OP_REDUCE_MAX;
+}
+
+int dtm_fused_levels(const dtm_module *module, dtm_op fused, int *levels) {
+    const dtm_region_data *body = &module->regions[module->ops[fused].body];
+    int most = 0;
+    for (size_t i = 0; i < body->n_ops; i++) {
+        const dtm_op_data *op = &module->ops[body->ops[i]];
+        levels[i] = 0;
+        for (uint32_t k = 0; k < op->n_operands; k++)
+            for (size_t j = 0; j < i; j++)
+                if (body->ops[j] == module->values[op->operands[k]].def) {
+                    int after = levels[j] + dtm_is_reduction(module->ops[body->ops[j]].kind);
+                    if (after > levels[i]) levels[i] = after;
+                }
+        if (levels[i] > most) most = levels[i];
+    }
+    return most;
+}
+
+static bool is_pointwise(dtm_op_kind kind) {
+    return (kind >= DTM_OP_ADD && kind <= DTM_OP_DROPOUT) || kind == DTM_OP_CROSS_ENTROPY_BACKWARD;
+}
+
+static bool same_block(const dtm_module *module, dtm_value a, dtm_value b) {
+    const dtm_type_data *x = dtm_value_type(module, a), *y = dtm_value_type(module, b);
+    return dtm_dtype_bytes((dtm_dtype)x->dtype) == dtm_dtype_bytes((dtm_dtype)y->dtype) && x->rank == y->rank &&
+           memcmp(x->dims, y->dims, sizeof x->dims) == 0 && memcmp(x->layout, y->layout, sizeof x->layout) == 0;
+}
+
+bool dtm_may_overwrite(const dtm_module *module, dtm_op unit, dtm_value result, dtm_value operand) {
+    const dtm_op_data *data = &module->ops[unit];
+    if (!same_block(module, result, operand)) return false;
+    if (data->kind == DTM_OP_ALL_REDUCE) {
+        for (uint32_t i = 0; i < data->n_operands; i++)
+            if (data->operands[i] == operand) return data->results[i] == result;
+        return false;
+    }
+    if (data->kind == DTM_OP_AS_TERM) return true;
+    if (data->kind == DTM_OP_CROSS_ENTROPY_BACKWARD) return operand == data->operands[0];
+    if (data->kind == DTM_OP_DOT) return data->n_operands == 3 && operand == data->operands[2];
+    if (data->kind != DTM_OP_FUSED) return is_pointwise(data->kind);
+    const dtm_region_data *body = &module->regions[data->body];
+    int levels[4096];
+    if (body->n_ops > 4096) return false;
+    int most = dtm_fused_levels(module, unit, levels);
+    for (size_t i = 0; i < body->n_ops; i++)
+        if (body->ops[i] == module->values[result].def)
+            return levels[i] == most && !dtm_is_reduction(module->ops[body->ops[i]].kind);
+    return false;
+}
+
+/* ---- workspace ---- */
+
+bool dtm_is_collective(dtm_op_kind kind) {
+    return kind == DTM_OP_ALL_REDUCE || kind == DTM_OP_ALL_GATHER || kind == DTM_OP_REDUCE_SCATTER ||
+           kind == DTM_OP_ALL_TO_ALL || kind == DTM_OP_PERMUTE;
+}
+
+/* Whether the blocks that `split` cuts out of `whole` lie one after another, in the order of the group's ranks: nothing
+ * stands before the dimension that is cut, and the axes that cut it are in the mesh's order. */
+static bool parts_in_order(const dtm_module *module, const dtm_type_data *whole, const dtm_type_data *split) {
+    for (int i = 0; i < whole->rank; i++) {
+        if (split->layout[i].count != whole->layout[i].count) {
+            for (int s = whole->layout[i].count + 1; s < split->layout[i].count; s++)
+                if (split->layout[i].splits[s].axis < split->layout[i].splits[s - 1].axis) return false;
+            return true;
+        }
+        if (dtm_block_max(module, whole, i) != 1) return false;
+    }
+    return true;
+}
+
+dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op) {
+    static const int kinds[DTM_OP_KINDS] = {[DTM_OP_ALL_REDUCE] = DTM_COLLECTIVE_ALL_REDUCE,
+                                            [DTM_OP_ALL_GATHER] = DTM_COLLECTIVE_ALL_GATHER,
+                                            [DTM_OP_REDUCE_SCATTER] = DTM_COLLECTIVE_REDUCE_SCATTER,
+                                            [DTM_OP_ALL_TO_ALL] = DTM_COLLECTIVE_ALL_TO_ALL,
+                                            [DTM_OP_PERMUTE] = DTM_COLLECTIVE_ALL_TO_ALL};
+    const dtm_op_data *data = &module->ops[op];
+    dtm_staging staging = {kinds[data->kind], 0, 1, 0, 0, 0};
+    for (int a = 0; a < module->settings.mesh.count; a++)
+        if (data->attributes.axes & (1 << a)) staging.group_size *= (int)module->settings.mesh.axes[a].size;
+    int64_t element = dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype);
+    for (uint32_t i = 0; i < data->n_operands; i++) {
+        staging.in_bytes += dtm_local_bytes_max(module, module->values[data->operands[i]].type);
+        staging.out_bytes += dtm_local_bytes_max(module, module->values[data->results[i]].type);
+    }
+    int64_t payload = staging.in_bytes > staging.out_bytes ? staging.in_bytes : staging.out_bytes;
+    staging.algorithm = (int)dtm_plan_algorithm((dtm_collective_kind)staging.kind, staging.group_size, payload);
+    /* For the most any rank needs: every part as large as the largest. */
+    int64_t *counts = dtm_arena_alloc(module->arena, (size_t)(staging.group_size + 1) * sizeof *counts);
+    int64_t part = staging.kind == DTM_COLLECTIVE_ALL_REDUCE ? payload / element
+                                                             : (staging.in_bytes < staging.out_bytes ? staging.in_bytes
+                                                                                                     : staging.out_bytes) / element;
+    if (staging.kind == DTM_COLLECTIVE_ALL_TO_ALL) part = payload / element;
+    for (int i = 0; i < staging.group_size; i++) counts[i] = part;
+    staging.scratch_bytes = 0;
+    for (int i = 0; i < staging.group_size; i++) {
+        int64_t bytes = dtm_collective_scratch_bytes((dtm_collective_kind)staging.kind, (dtm_algorithm)staging.algorithm,
+                                                     staging.group_size, i, counts, element);
+        if (bytes > staging.scratch_bytes) staging.scratch_bytes = bytes;
+        if (staging.group_size > 64) break; /* ranks are alike */
+    }
+    if (staging.scratch_bytes == 0) staging.scratch_bytes = -1;
+    if (data->n_operands > 1) return staging;
+    const dtm_type_data *in = dtm_value_type(module, data->operands[0]), *out = dtm_value_type(module, data->results[0]);
+    bool reduce = staging.kind == DTM_COLLECTIVE_ALL_REDUCE;
+    bool gather = staging.kind == DTM_COLLECTIVE_ALL_GATHER, scatter = staging.kind == DTM_COLLECTIVE_REDUCE_SCATTER;
+    if (reduce || gather || (scatter && parts_in_order(module, in, out))) staging.in_bytes = -1;
+    if (reduce || scatter || (gather && parts_in_order(module, out, in))) staging.out_bytes = -1;
+    return staging;
+}
+
+static int64_t rounded(int64_t bytes) { return bytes < 0 ? 0 : dtm_storage_round(bytes); }
+
+/* A reduction to a scalar keeps one double for each chunk. */
+static bool reduces_all(const dtm_module *module, const dtm_op_data *op) {
+    return dtm_is_reduction(op->kind) && dtm_value_type(module, op->results[0])->rank == 0;
+}
+
+int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    if (dtm_is_collective(data->kind)) {
+        dtm_staging staging = dtm_staging_of(module, op);
+        return rounded(staging.in_bytes) + rounded(staging.out_bytes) + rounded(staging.scratch_bytes);
+    }
+    if (reduces_all(module, data)) return DTM_CHUNKS * (int64_t)sizeof(double);
+    if (data->kind != DTM_OP_FUSED) return 0;
+    int64_t bytes = 0;
+    const dtm_region_data *body = &module->regions[data->body];
+    for (size_t i = 0; i < body->n_ops; i++)
+        if (reduces_all(module, &module->ops[body->ops[i]])) bytes += DTM_CHUNKS * (int64_t)sizeof(double);
+    return bytes;
+}
+
+int64_t dtm_workspace_most(const dtm_module *module, bool communication_only) {
+    int64_t most = 0;
+    for (dtm_op op = 1; op < module->n_ops; op++) {
+        if (!module->ops[op].region || (communication_only && !dtm_is_collective(module->ops[op].kind))) continue;
+        int64_t bytes = dtm_workspace_bytes(module, op);
+        if (bytes > most) most = bytes;
+    }
+    return dtm_storage_round(most);
+}
+
+/* ---- account ---- */
+
+dtm_memory_account dtm_memory_account_of(const dtm_module *module) {
+    dtm_memory_account account = {0};
+    int64_t rest = module->arena_bytes, workspace = dtm_workspace_most(module, false);
+    account.communication = dtm_workspace_most(module, true);
+    account.workspace = workspace - account.communication;
+    bool *counted = dtm_arena_alloc(module->arena, module->n_values * sizeof *counted);
+    for (dtm_op op = 1; op < module->n_ops; op++) {
+        const dtm_op_data *data = &module->ops[op];
+        if (!data->region) continue;
+        dtm_value v = data->kind == DTM_OP_GRADIENT ? data->operands[1] : data->n_results ? data->results[0] : 0;
+        int64_t *kind = data->kind == DTM_OP_WEIGHT     ? &account.weights
+                        : data->kind == DTM_OP_STATE    ? &account.optimizer
+                        : data->kind == DTM_OP_GRADIENT ? &account.gradients
+                                                        : NULL;
+        if (!kind || counted[v]) continue;
+        counted[v] = true;
+        const dtm_storage *s = &module->values[v].storage;
+        int64_t slot = dtm_storage_round(dtm_local_bytes_max(module, module->values[v].type));
+        if (s->offset >= 0) *kind += s->modulus > 1 ? s->stride * s->modulus : slot;
+    }
+    rest -= account.weights + account.optimizer + workspace;
+    if (account.gradients > rest) account.gradients = rest;
+    account.activations = rest - account.gradients;
+    return account;
+}
