@@ -11,7 +11,8 @@
  * `repeat` is one body for all its copies. A value set in it is one value a copy. Another region over the same repeat
  * (backward, update) may use it and sees that of its own copy. `x = carry(first, next)` is `first` (a value outside) in
  * the copy that runs first and else `next` (a value of this body) of the copy run before; `last(next)`, outside after
- * the repeat, is `next` of the copy that ran last. Nothing else crosses copies.
+ * the repeat, is `next` of the copy that ran last. Nothing else crosses copies, but for `accumulate(x)` in a microbatch
+ * loop: the sum (or maximum) of x over the microbatches, one value for all of them, complete after the loop.
  *
  * A type with a layout (language.md "Types", sharding.md): a dimension is split over axes, major first; a value is
  * pending, a term of a sum (or operand of a max), on other axes. On all remaining axes it is held alike. A mesh axis of

@@ -343,18 +343,23 @@ dtm_op dtm_enclosing(const dtm_module *module, dtm_op op, dtm_op_kind kind) {
     return 0;
 }
 
-static bool runs_copies(dtm_op_kind kind) { return kind == DTM_OP_REPEAT || kind == DTM_OP_MICROBATCH; }
+/* What `accumulate` gives is one value for all microbatches. */
+static bool multiplies(const dtm_module *module, dtm_op around, dtm_op def) {
+    dtm_op_kind kind = module->ops[around].kind;
+    return kind == DTM_OP_REPEAT || (kind == DTM_OP_MICROBATCH && module->ops[def].kind != DTM_OP_ACCUMULATE);
+}
 
 dtm_op dtm_value_repeat(const dtm_module *module, dtm_value value) {
-    dtm_op at = module->values[value].def;
+    dtm_op def = module->values[value].def, at = def;
     while (at && (at = dtm_enclosing(module, at, DTM_OP_NONE)))
-        if (runs_copies(module->ops[at].kind)) return at;
+        if (multiplies(module, at, def)) return at;
     return 0;
 }
 
 int64_t dtm_copies(const dtm_module *module, dtm_value value) {
     int64_t copies = 1;
-    for (dtm_op at = module->values[value].def; at; at = dtm_enclosing(module, at, DTM_OP_NONE))
-        if (runs_copies(module->ops[at].kind)) copies *= module->ops[at].attributes.copies;
+    dtm_op def = module->values[value].def;
+    for (dtm_op at = def; at; at = dtm_enclosing(module, at, DTM_OP_NONE))
+        if (multiplies(module, at, def)) copies *= module->ops[at].attributes.copies;
     return copies;
 }

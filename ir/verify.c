@@ -129,6 +129,12 @@ static void check_use(verifier *v, dtm_op op, uint32_t index) {
         BREAK(v, data, 501, "%s uses %s before it is set", op_title(v, data), name_of(v, value));
     dtm_string of_use[16], of_def[16];
     int n_use = repeats_around(v, op, of_use), n_def = repeats_around(v, def, of_def);
+    if (dtm_op_get(v->module, def)->kind == DTM_OP_ACCUMULATE) {
+        if (dtm_enclosing(v->module, op, DTM_OP_MICROBATCH) == dtm_enclosing(v->module, def, DTM_OP_MICROBATCH))
+            BREAK(v, data, 508, "%s uses %s, which is complete only after the microbatches", op_title(v, data),
+                  name_of(v, value));
+        memmove(of_def, of_def + 1, (size_t)--n_def * sizeof *of_def);
+    }
     if (data->kind == DTM_OP_LAST) {
         if (n_def != n_use + 1 || memcmp(of_use, of_def, (size_t)n_use * sizeof *of_use))
             BREAK(v, data, 509, "`last` takes a value of a repeat that ended before it in the same region; %s is none",
@@ -155,17 +161,29 @@ static void check_carry(verifier *v, const dtm_op_data *op, dtm_op self) {
     }
 }
 
-/* A sum pending over microbatches is complete once their loop has ended. */
 static void check_last(verifier *v, const dtm_op_data *op) {
-    dtm_type_data type = *dtm_value_type(v->module, op->operands[0]);
-    dtm_op repeat = dtm_value_repeat(v->module, op->operands[0]);
-    const dtm_mesh *mesh = &v->module->settings.mesh;
-    if (repeat && dtm_op_get(v->module, repeat)->kind == DTM_OP_MICROBATCH)
-        for (int a = 0; a < mesh->count; a++)
-            if (mesh->axes[a].time) type.sum &= (uint16_t)~(1 << a), type.max &= (uint16_t)~(1 << a);
-    if (dtm_type_intern(v->module, &type) != dtm_value_get(v->module, op->results[0])->type)
+    if (dtm_value_get(v->module, op->operands[0])->type != dtm_value_get(v->module, op->results[0])->type)
         BREAK(v, op, 509, "`last` keeps the type: %s is %s, %s is %s", name_of(v, op->results[0]),
               type_text(v, op->results[0]), name_of(v, op->operands[0]), type_text(v, op->operands[0]));
+}
+
+/* What is pending over microbatches, and nothing else, is complete once their loop has ended. */
+static void check_accumulate(verifier *v, const dtm_op_data *op, dtm_op self) {
+    dtm_type_data type = *dtm_value_type(v->module, op->operands[0]);
+    const dtm_mesh *mesh = &v->module->settings.mesh;
+    uint16_t time = 0;
+    for (int a = 0; a < mesh->count; a++)
+        if (mesh->axes[a].time) time |= (uint16_t)(1 << a);
+    if (!((type.sum | type.max) & time))
+        BREAK(v, op, 505, "%s takes %s, of which nothing is pending over microbatches: %s", op_title(v, op),
+              name_of(v, op->operands[0]), type_text(v, op->operands[0]));
+    type.sum &= (uint16_t)~time;
+    type.max &= (uint16_t)~time;
+    if (!dtm_enclosing(v->module, self, DTM_OP_MICROBATCH))
+        BREAK(v, op, 509, "`accumulate` stands outside of a microbatch loop");
+    if (dtm_type_intern(v->module, &type) != dtm_value_get(v->module, op->results[0])->type)
+        BREAK(v, op, 509, "%s: %s is %s, %s is %s", op_title(v, op), name_of(v, op->operands[0]),
+              type_text(v, op->operands[0]), name_of(v, op->results[0]), type_text(v, op->results[0]));
 }
 
 /* ---- collectives ---- */
@@ -312,9 +330,11 @@ static void check_split(verifier *v, const on_axis *c, int factor) {
 /* No operand and no result is split on the axis: alike, or a term passing a linear operator. */
 static void check_pending(verifier *v, const on_axis *c, dtm_op self) {
     const dtm_op_data *op = c->op;
-    uint32_t pending = 0;
+    uint32_t pending = 0, zeros = 0; /* a constant 0 may stand for a term */
     int unused;
     for (uint32_t i = 0; i < op->n_operands; i++) {
+        const dtm_value_data *value = dtm_value_get(v->module, op->operands[i]);
+        if (!value->def && value->number == 0) zeros |= 1u << i;
         state is = state_on(dtm_value_type(v->module, op->operands[i]), c->axis, &unused);
         if (is == MAX)
             BREAK(v, op, 507, "%s reads %s, whose maximum over %s is still pending", op_title(v, op),
@@ -324,7 +344,7 @@ static void check_pending(verifier *v, const on_axis *c, dtm_op self) {
     uint32_t sets[4];
     size_t n_sets = dtm_linear_sets(v->module, self, sets);
     bool linear = !pending;
-    for (size_t s = 0; s < n_sets; s++) linear |= sets[s] == pending;
+    for (size_t s = 0; s < n_sets; s++) linear |= sets[s] == (pending | (zeros & sets[s]));
     if (!linear)
         for (uint32_t i = 0; i < op->n_operands; i++)
             if (pending >> i & 1)
@@ -454,6 +474,7 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
     v->good = true;
     if (data->kind == DTM_OP_CARRY) check_carry(v, data, op);
     else if (data->kind == DTM_OP_LAST) check_last(v, data);
+    else if (data->kind == DTM_OP_ACCUMULATE) check_accumulate(v, data, op);
     else if (layout) check_layout_op(v, data);
     else if (data->kind >= DTM_OP_REPORT && data->kind <= DTM_OP_GRADIENT) check_sink(v, data);
     else if (!structure) check_splits(v, op);
