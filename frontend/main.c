@@ -38,8 +38,8 @@ static int run_fmt(const char *path, bool check) {
     if (!failed) {
         dtm_text out = {.arena = dtm_context_arena(context)};
         dtm_ast_format(context, ast, &out);
-        if (check) failed = out.length != length || memcmp(out.data, text, length) != 0;
-        else fwrite(out.data, 1, out.length, stdout);
+        if (check) failed = out.length != length || (length && memcmp(out.data, text, length) != 0);
+        else if (out.length) fwrite(out.data, 1, out.length, stdout);
         if (check && failed) fprintf(stderr, "%s: not as `dtmc fmt` prints it\n", path);
     }
     dtm_context_destroy(context);
