@@ -1,0 +1,21 @@
+/* Every pass of the compiler: what each gets and gives stands in docs/house.md. A pass changes the module in place and
+ * sets module->after; false means that it reported an error, and the module is then of no further use. */
+#ifndef DTM_PASSES_PASSES_H
+#define DTM_PASSES_PASSES_H
+
+#include "ir/ir.h"
+
+bool dtm_pass_canonicalize(dtm_module *module);
+bool dtm_pass_autodiff(dtm_module *module);
+bool dtm_pass_shard(dtm_module *module);
+bool dtm_pass_partition(dtm_module *module);
+bool dtm_pass_microbatch(dtm_module *module);
+bool dtm_pass_fuse_collectives(dtm_module *module);
+bool dtm_pass_fuse(dtm_module *module);
+bool dtm_pass_memory(dtm_module *module);
+
+/* Writes a composite operator (one with an `expand` rule) in smaller ones, in its place and under its results' names.
+ * False: it has no such rule, nothing is changed. Layouts of the operands, if they have any, are carried on. */
+bool dtm_expand(dtm_module *module, dtm_op op);
+
+#endif

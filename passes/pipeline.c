@@ -1,0 +1,62 @@
+/* The order of passes, on one page. */
+#include "passes/pipeline.h"
+
+#include "passes/passes.h"
+#include "passes/interpret.h"
+
+#include <string.h>
+
+const dtm_pass_row dtm_passes[] = {
+    {"canonicalize", dtm_pass_canonicalize, "desugars, folds constants, flattens sums, removes what nothing reads"},
+    {"autodiff", dtm_pass_autodiff, "adds the backward pass and the optimizer's update, before any layout"},
+    {"shard", dtm_pass_shard, "gives every operator its split on every axis and every value its layout"},
+    {"partition", dtm_pass_partition, "writes changes of layout as the cheapest collectives"},
+    {"microbatch", dtm_pass_microbatch, "puts what varies over microbatches in a loop, and accumulates"},
+    {"fuse_collectives", dtm_pass_fuse_collectives, "merges collectives into buckets"},
+    {"fuse", dtm_pass_fuse, "groups operators into kernels"},
+    {"memory", dtm_pass_memory, "places every value in one arena"},
+};
+const size_t dtm_n_passes = sizeof dtm_passes / sizeof *dtm_passes;
+
+int dtm_pass_find(dtm_context *context, const char *name) {
+    dtm_string names[16];
+    for (size_t i = 0; i < dtm_n_passes; i++) {
+        if (strcmp(dtm_passes[i].name, name) == 0) return (int)i;
+        names[i] = dtm_string_of(context, dtm_passes[i].name);
+    }
+    dtm_error(context, (dtm_span){0, 0, 0}, 203, "there is no pass `%s`", name);
+    dtm_string nearest = dtm_string_nearest(context, name, names, dtm_n_passes);
+    if (nearest) dtm_help(context, "did you mean `%s`? `dtmc passes` lists them", dtm_string_text(context, nearest));
+    else dtm_help(context, "`dtmc passes` lists them");
+    return -1;
+}
+
+static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipeline_options *options) {
+    dtm_context *context = module->context;
+    dtm_module *before = options->validate ? dtm_module_clone(module) : NULL;
+    bool good = pass->run(module);
+    module->after = dtm_string_of(context, pass->name);
+    if (good && options->verify && !dtm_module_verify(module)) {
+        dtm_note(context, (dtm_span){0, 0, 0}, "the pass `%s` left this", pass->name);
+        good = false;
+    }
+    if (good && before) {
+        dtm_validate_options validate = {.seed = options->seed};
+        good = dtm_validate(before, module, pass->name, &validate);
+    }
+    dtm_module_destroy(before);
+    return good;
+}
+
+bool dtm_pipeline_run(dtm_module *module, const dtm_pipeline_options *options) {
+    size_t first = 0;
+    if (module->after)
+        for (size_t i = 0; i < dtm_n_passes; i++)
+            if (strcmp(dtm_passes[i].name, dtm_string_text(module->context, module->after)) == 0) first = i + 1;
+    for (size_t i = first; i < dtm_n_passes; i++) {
+        if (!run_one(module, &dtm_passes[i], options)) return false;
+        if (options->after) options->after(module, dtm_passes[i].name, options->state);
+        if (options->until && strcmp(options->until, dtm_passes[i].name) == 0) break;
+    }
+    return true;
+}
