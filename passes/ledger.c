@@ -1,0 +1,94 @@
+/* The ledger of collectives and the contracts on it: see ledger.h. */
+#include "passes/ledger.h"
+
+#include <string.h>
+
+typedef struct collector {
+    dtm_ledger ledger;
+    dtm_arena *arena;
+} collector;
+
+static void collect(dtm_module *module, dtm_op op, void *state) {
+    collector *c = state;
+    const dtm_op_data *data = dtm_op_get(module, op);
+    if (!dtm_is_collective(data->kind)) return;
+    dtm_ledger_entry entry = {.op = op, .kind = data->kind, .axes = data->attributes.axes, .copies = 1, .count = 1};
+    entry.cost = dtm_collective_cost_of(module, op);
+    if (!entry.cost.sends || entry.cost.sent == 0) return;
+    entry.tensors = data->n_operands;
+    for (dtm_op at = dtm_enclosing(module, op, DTM_OP_NONE); at; at = dtm_enclosing(module, at, DTM_OP_NONE)) {
+        const dtm_op_data *around = dtm_op_get(module, at);
+        if (around->kind == DTM_OP_REPEAT || around->kind == DTM_OP_MICROBATCH) entry.count *= around->attributes.copies;
+        if (around->kind == DTM_OP_MICROBATCH) entry.copies *= around->attributes.copies;
+        if (around->kind == DTM_OP_REPEAT && !entry.repeat) entry.repeat = around->attributes.name;
+        if (around->kind >= DTM_OP_FORWARD && around->kind <= DTM_OP_UPDATE && !entry.phase) entry.phase = around->kind;
+    }
+    c->ledger.collectives += entry.count;
+    c->ledger.sent += entry.count * entry.cost.sent;
+    c->ledger.time += (double)entry.count * entry.cost.time;
+    DTM_PUSH(c->arena, c->ledger.entries, c->ledger.count, c->ledger.capacity, entry);
+}
+
+dtm_ledger dtm_ledger_of(dtm_module *module, dtm_arena *arena) {
+    collector c = {{0}, arena};
+    dtm_walk(module, collect, &c);
+    return c.ledger;
+}
+
+const char *dtm_axes_text(const dtm_module *module, uint16_t axes, dtm_arena *arena) {
+    dtm_text text = {arena, NULL, 0, 0};
+    for (int a = 0; a < module->settings.mesh.count; a++)
+        if (axes >> a & 1)
+            dtm_text_printf(&text, "%s%s", text.length ? "." : "",
+                            dtm_string_text(module->context, module->settings.mesh.axes[a].name));
+    return text.length ? text.data : "-";
+}
+
+/* ---- contracts ---- */
+
+/* Whether an entry lies in the place a contract names; a repeat's name means one copy, forward and backward. */
+static bool in_place(const dtm_module *module, const dtm_expect_rule *rule, const dtm_ledger_entry *entry) {
+    if (!rule->place) return true;
+    const char *place = dtm_string_text(module->context, rule->place);
+    if (strcmp(place, dtm_op_rows[entry->phase].name) == 0) return true;
+    return entry->repeat == rule->place && entry->phase != DTM_OP_UPDATE;
+}
+
+static bool is_repeat_place(const dtm_module *module, const dtm_expect_rule *rule) {
+    const char *place = dtm_string_text(module->context, rule->place);
+    return rule->place && strcmp(place, "forward") && strcmp(place, "backward") && strcmp(place, "update");
+}
+
+static bool meets(const dtm_module *module, const dtm_expect_rule *rule, const dtm_ledger_entry *entry) {
+    if (rule->kind != DTM_EXPECT_COLLECTIVE || entry->kind != rule->collective) return false;
+    if (rule->axes && (entry->axes & rule->axes) == 0) return false;
+    return in_place(module, rule, entry);
+}
+
+static bool check_contract(dtm_module *module, const dtm_ledger *ledger, const dtm_expect_rule *rule) {
+    int64_t count = 0;
+    for (size_t i = 0; i < ledger->count; i++)
+        if (meets(module, rule, &ledger->entries[i]))
+            count += is_repeat_place(module, rule) ? 1 : ledger->entries[i].count;
+    if (rule->at_most ? (double)count <= rule->bound : (double)count == rule->bound) return true;
+    dtm_error(module->context, rule->span, 701, "expected %s%lld %s%s%s, there are %lld", rule->at_most ? "at most " : "",
+              (long long)rule->bound, dtm_op_rows[rule->collective].name, rule->place ? " in " : "",
+              dtm_string_text(module->context, rule->place), (long long)count);
+    int named = 0;
+    for (size_t i = 0; i < ledger->count && named < 4; i++) {
+        if (!meets(module, rule, &ledger->entries[i])) continue;
+        const dtm_op_data *op = dtm_op_get(module, ledger->entries[i].op);
+        named++;
+        dtm_note(module->context, op->span, "%s%s%s", dtm_value_name(module, op->results[0]), op->why ? ": " : "",
+                 dtm_string_text(module->context, op->why));
+    }
+    return false;
+}
+
+bool dtm_ledger_check(dtm_module *module, const dtm_ledger *ledger) {
+    bool good = true;
+    for (size_t i = 0; i < module->settings.n_expects; i++)
+        if (module->settings.expects[i].kind == DTM_EXPECT_COLLECTIVE)
+            good &= check_contract(module, ledger, &module->settings.expects[i]);
+    return good;
+}

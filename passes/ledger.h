@@ -1,0 +1,35 @@
+/* The ledger: every collective of a step, with its place, axis, bytes, link and time, read off a module after
+ * fuse_collectives. `dtmc explain` prints it; contracts (`expect`) are checked against it. */
+#ifndef DTM_PASSES_LEDGER_H
+#define DTM_PASSES_LEDGER_H
+
+#include "passes/cost.h"
+
+typedef struct dtm_ledger_entry {
+    dtm_op op;
+    dtm_op_kind kind;
+    dtm_op_kind phase;  /* FORWARD, BACKWARD, UPDATE */
+    dtm_string repeat;  /* the innermost repeat it stands in, 0: none */
+    uint16_t axes;
+    int64_t copies;     /* how often it runs in one copy of its repeat, a step: microbatches */
+    int64_t count;      /* how often it runs a step */
+    uint32_t tensors;   /* operands of a bucket */
+    dtm_collective_cost cost; /* of one run */
+} dtm_ledger_entry;
+
+typedef struct dtm_ledger {
+    dtm_ledger_entry *entries;
+    size_t count, capacity;
+    int64_t collectives; /* a step */
+    int64_t sent;        /* bytes a step by the rank that sends most */
+    double time;         /* seconds a step, one after another */
+} dtm_ledger;
+
+/* In the order of execution; what sends nothing is left out. */
+dtm_ledger dtm_ledger_of(dtm_module *module, dtm_arena *arena);
+/* Checks every contract of `parallel { expect .. }` on collectives; E0701 for each that does not hold, naming causes. */
+bool dtm_ledger_check(dtm_module *module, const dtm_ledger *ledger);
+/* "dp.tp" */
+const char *dtm_axes_text(const dtm_module *module, uint16_t axes, dtm_arena *arena);
+
+#endif
