@@ -137,7 +137,7 @@ bool dtm_may_overwrite(const dtm_module *module, dtm_op unit, dtm_value result, 
 
 /* ---- workspace ---- */
 
-bool dtm_is_collective(dtm_op_kind kind) {
+bool dtm_runs_collective(dtm_op_kind kind) {
     return kind == DTM_OP_ALL_REDUCE || kind == DTM_OP_ALL_GATHER || kind == DTM_OP_REDUCE_SCATTER ||
            kind == DTM_OP_ALL_TO_ALL || kind == DTM_OP_PERMUTE;
 }
@@ -173,6 +173,8 @@ dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op) {
     }
     int64_t payload = staging.in_bytes > staging.out_bytes ? staging.in_bytes : staging.out_bytes;
     staging.algorithm = (int)dtm_plan_algorithm((dtm_collective_kind)staging.kind, staging.group_size, payload);
+    for (int a = 0; a < DTM_ALGORITHMS; a++) /* chosen by cost: memory writes it down */
+        if (data->attributes.flags & (1u << a)) staging.algorithm = a;
     /* For the most any rank needs: every part as large as the largest. */
     int64_t *counts = dtm_arena_alloc(module->arena, (size_t)(staging.group_size + 1) * sizeof *counts);
     int64_t part = staging.kind == DTM_COLLECTIVE_ALL_REDUCE ? payload / element
@@ -206,7 +208,7 @@ static bool reduces_all(const dtm_module *module, const dtm_op_data *op) {
 
 int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
-    if (dtm_is_collective(data->kind)) {
+    if (dtm_runs_collective(data->kind)) {
         dtm_staging staging = dtm_staging_of(module, op);
         return rounded(staging.in_bytes) + rounded(staging.out_bytes) + rounded(staging.scratch_bytes);
     }
@@ -222,7 +224,7 @@ int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op) {
 int64_t dtm_workspace_most(const dtm_module *module, bool communication_only) {
     int64_t most = 0;
     for (dtm_op op = 1; op < module->n_ops; op++) {
-        if (!module->ops[op].region || (communication_only && !dtm_is_collective(module->ops[op].kind))) continue;
+        if (!module->ops[op].region || (communication_only && !dtm_runs_collective(module->ops[op].kind))) continue;
         int64_t bytes = dtm_workspace_bytes(module, op);
         if (bytes > most) most = bytes;
     }

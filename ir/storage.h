@@ -53,7 +53,7 @@ typedef struct dtm_staging {
     int kind, algorithm, group_size;
     int64_t in_bytes, out_bytes, scratch_bytes;
 } dtm_staging;
-bool dtm_is_collective(dtm_op_kind kind);
+bool dtm_runs_collective(dtm_op_kind kind);
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
 
 /* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */

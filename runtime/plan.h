@@ -84,8 +84,10 @@ typedef struct dtm_plan_extent {
 
 /* ---- sizes: numbers made of extents ---- */
 
-/* base + factor * the product of atoms. An atom is an extent's size, or, with DTM_PLAN_BEGIN set, its begin. */
+/* base + factor * the product of atoms. An atom is an extent's size, or, with DTM_PLAN_BEGIN set, its begin, or
+ * DTM_PLAN_MICROBATCH: the number of the microbatch under way (0 outside the loop). */
 #define DTM_PLAN_BEGIN 0x80000000u
+#define DTM_PLAN_MICROBATCH 0xffffffffu
 typedef struct dtm_plan_size {
     int64_t base, factor;
     uint32_t count;
@@ -187,10 +189,17 @@ typedef struct dtm_plan_launch {
     uint32_t error_buffer; /* the buffer whose element it reports */
 } dtm_plan_launch;
 
+/* Whether a product is added to what stands in c. */
+typedef enum dtm_plan_accumulate {
+    DTM_PLAN_SET,
+    DTM_PLAN_ADD,
+    DTM_PLAN_ADD_LATER, /* set in the first microbatch, add in all later ones */
+} dtm_plan_accumulate;
+
 /* c = a b, or c += a b, for each of `batch` products: the fields are those of dtm_matmul_sizes, as indices of sizes.
  * Outer loops, the first outermost, move a, b, c by strides (elements) between products of their own; one that `reduces`
- * moves a and b alone and adds up (the first of its turns sets c unless `accumulate`). If a reducing loop has no turns
- * and accumulate is false, c is still to be set to zero. */
+ * moves a and b alone and adds up (the first of its turns sets c unless it is added to). If a reducing loop has no turns
+ * and c is to be set, it is set to zero. */
 typedef struct dtm_plan_outer {
     uint32_t count, a, b, c; /* sizes */
     bool reduces;
@@ -200,7 +209,7 @@ typedef struct dtm_plan_matmul {
     uint32_t a, b, c; /* buffers */
     uint32_t batch, m, n, k;
     uint32_t a_batch, a_row, a_col, b_batch, b_row, b_col, c_batch, c_row;
-    bool accumulate;
+    dtm_plan_accumulate accumulate;
     uint8_t n_outer;
     dtm_plan_outer outer[DTM_PLAN_OUTER];
 } dtm_plan_matmul;

@@ -1,0 +1,489 @@
+/* memory: gives each value that lies in memory its place in one arena.
+ *
+ * Values are put into groups; a group has one place, of one or more slots, and an interval of positions (storage.h:
+ * dtm_order) in which it is alive. Groups whose intervals meet do not overlap.
+ *
+ *     weights, states           persistent; a slot a copy; `store` writes its value in place where nothing reads the old one
+ *     rename, split, merge      share the place of their operand
+ *     used by another loop      a slot a copy: `slots` = the copies between definition and use (forward to backward)
+ *     x = carry(first, next)    one group: x in copy i is next of the copy before. In a repeat of N copies
+ *                                   slots 1      where next is made after, or in place of, the last reading of x
+ *                                   slots 2      where both are alive
+ *                                   slots N + 1  where another loop reads them:   x(i) in slot i, next(i) in slot i + 1
+ *                               (reversed: the other way round). first is made in x's slot of the copy that runs first,
+ *                               last(next) is that slot of the copy that runs last
+ *     elementwise, all_reduce   in place where the operand dies and the kernel allows it
+ *
+ * Where first or next cannot be made in the slot, codegen copies: that is what differing storages of a carry mean.
+ *
+ *     after fuse:    h : f32[B=8, D=4] = relu(a)        after memory:    h : f32[B=8, D=4] = relu(a) at 0   (a at 0 too) */
+#include "ir/storage.h"
+#include "passes/passes.h"
+
+#include <string.h>
+
+enum { MAX_DEPTH = 8, NONE = 0 };
+
+typedef struct group {
+    int64_t slot_bytes, slots, begin, end;
+    int64_t busy_until;  /* within a copy its slot still holds what came before, up to this position; -1: free */
+    uint32_t into;       /* merged into this group; 0: not */
+    uint32_t shift;      /* what a value's shift grows by on the way into it */
+    bool fixed;          /* merged at the slot `shift`, whatever the copy */
+    bool persistent;
+    int64_t offset;
+} group;
+
+typedef struct home { /* where a value lies */
+    uint32_t group, shift;
+    bool fixed; /* slot `shift`, whatever the copy */
+} home;
+
+typedef struct planner {
+    dtm_module *module;
+    dtm_arena *arena;
+    dtm_order order;
+    bool *stored;
+    home *homes;       /* by value */
+    dtm_op **users;    /* by value, zero-terminated */
+    uint32_t *n_users;
+    group *groups;     /* groups[0] is none */
+    size_t n_groups, cap_groups;
+} planner;
+
+static const dtm_op_data *op_of(const planner *p, dtm_op op) { return &p->module->ops[op]; }
+static dtm_op def_of(const planner *p, dtm_value v) { return p->module->values[v].def; }
+
+/* ---- loops ---- */
+
+typedef struct chain {
+    int depth;
+    dtm_op loops[MAX_DEPTH]; /* outermost first */
+} chain;
+
+static chain chain_of(const planner *p, dtm_op op) {
+    chain c = {0, {0}};
+    for (dtm_op at = dtm_enclosing(p->module, op, DTM_OP_NONE); at; at = dtm_enclosing(p->module, at, DTM_OP_NONE))
+        if (dtm_is_loop(op_of(p, at)->kind)) {
+            if (c.depth == MAX_DEPTH) dtm_broken("memory", "loops are nested too deep");
+            memmove(c.loops + 1, c.loops, (size_t)c.depth * sizeof *c.loops);
+            c.loops[0] = at;
+            c.depth++;
+        }
+    return c;
+}
+
+static dtm_op innermost(const planner *p, dtm_op op) {
+    chain c = chain_of(p, op);
+    return c.depth ? c.loops[c.depth - 1] : 0;
+}
+
+static int common_depth(const chain *a, const chain *b) {
+    int depth = 0;
+    while (depth < a->depth && depth < b->depth && a->loops[depth] == b->loops[depth]) depth++;
+    return depth;
+}
+
+static int64_t copies_from(const planner *p, const chain *c, int depth) {
+    int64_t copies = 1;
+    for (int i = depth; i < c->depth; i++)
+        if (op_of(p, c->loops[i])->kind == DTM_OP_REPEAT) copies *= op_of(p, c->loops[i])->attributes.copies;
+    return copies;
+}
+
+/* ---- groups ---- */
+
+static uint32_t add_group(planner *p, dtm_type type, int64_t slots, int64_t position) {
+    group g = {dtm_storage_round(dtm_local_bytes_max(p->module, type)), slots, position, position, -1, NONE, 0, false,
+               false, 0};
+    DTM_PUSH(p->arena, p->groups, p->n_groups, p->cap_groups, g);
+    return (uint32_t)(p->n_groups - 1);
+}
+
+/* The home of a value after all merging. */
+static home home_of(const planner *p, dtm_value v) {
+    home h = p->homes[v];
+    for (const group *g = &p->groups[h.group]; g->into; g = &p->groups[h.group]) {
+        h.shift = g->fixed || h.fixed ? (g->fixed ? g->shift : h.shift) : h.shift + g->shift;
+        h.fixed = h.fixed || g->fixed;
+        h.group = g->into;
+    }
+    return h;
+}
+
+static group *group_of(const planner *p, dtm_value v) { return &p->groups[home_of(p, v).group]; }
+
+static void widen(group *g, int64_t begin, int64_t end) {
+    if (begin < g->begin) g->begin = begin;
+    if (end > g->end) g->end = end;
+}
+
+static void merge(planner *p, uint32_t from, uint32_t into, uint32_t shift, bool fixed) {
+    group *g = &p->groups[from], *target = &p->groups[into];
+    widen(target, g->begin, g->end);
+    g->into = into;
+    g->shift = shift;
+    g->fixed = fixed;
+}
+
+/* ---- uses ---- */
+
+static void collect_users(planner *p) {
+    p->n_users = dtm_use_counts(p->module, p->arena);
+    p->users = dtm_arena_alloc(p->arena, p->module->n_values * sizeof *p->users);
+    for (size_t v = 1; v < p->module->n_values; v++)
+        p->users[v] = dtm_arena_alloc(p->arena, (p->n_users[v] + 1) * sizeof **p->users);
+    uint32_t *filled = dtm_arena_alloc(p->arena, p->module->n_values * sizeof *filled);
+    for (dtm_op op = 1; op < p->module->n_ops; op++) {
+        const dtm_op_data *data = op_of(p, op);
+        for (uint32_t i = 0; data->region && i < data->n_operands; i++)
+            p->users[data->operands[i]][filled[data->operands[i]]++] = op;
+    }
+}
+
+/* Calls visit for every operator that reads the bytes of v: through aliases too. */
+typedef void visit_user(planner *p, dtm_value read, dtm_op user, void *state);
+static void each_user(planner *p, dtm_value v, visit_user *visit, void *state) {
+    for (dtm_op *user = p->users[v]; *user; user++) {
+        if (dtm_is_alias(p->module, *user)) each_user(p, op_of(p, *user)->results[0], visit, state);
+        visit(p, v, *user, state);
+    }
+}
+
+typedef struct span_state {
+    chain from;
+    dtm_op def;
+    int64_t slots, begin, end, last_in_copy; /* of readers in the loop of the definition */
+} span_state;
+
+static void span_user(planner *p, dtm_value read, dtm_op user, void *state) {
+    (void)read;
+    span_state *s = state;
+    const dtm_op_data *data = op_of(p, user);
+    chain to = chain_of(p, user);
+    if (data->kind == DTM_OP_LAST) { /* its own readers are spanned from there */
+        dtm_op loop = s->from.loops[s->from.depth - 1];
+        if (p->order.begin[loop] < s->begin) s->begin = p->order.begin[loop];
+        if (p->order.end[user] > s->end) s->end = p->order.end[user];
+        return;
+    }
+    if (data->kind == DTM_OP_CARRY) {
+        if (p->module->values[data->operands[1]].def == s->def) return; /* next: the carry's group sees to it */
+        dtm_op loop = to.loops[to.depth - 1];
+        if (p->order.begin[loop] > s->end) s->end = p->order.begin[loop];
+        return;
+    }
+    int common = common_depth(&s->from, &to);
+    int64_t slots = copies_from(p, &s->from, common);
+    if (slots > s->slots) s->slots = slots;
+    int64_t begin = common < s->from.depth ? p->order.begin[s->from.loops[common]] : p->order.begin[s->def];
+    int64_t end = common < to.depth ? p->order.end[to.loops[common]] : p->order.end[user];
+    if (begin < s->begin) s->begin = begin;
+    if (end > s->end) s->end = end;
+    if (common == s->from.depth && end > s->last_in_copy) s->last_in_copy = end;
+}
+
+static span_state span_of(planner *p, dtm_value v) {
+    dtm_op def = def_of(p, v);
+    span_state s = {chain_of(p, def), def, 1, p->order.begin[def], p->order.begin[def], -1};
+    each_user(p, v, span_user, &s);
+    return s;
+}
+
+/* ---- weights ---- */
+
+static void place_persistent(planner *p, dtm_op op) {
+    int64_t slots = 1;
+    chain c = chain_of(p, op);
+    for (int i = 0; i < c.depth; i++)
+        if (op_of(p, c.loops[i])->kind == DTM_OP_REPEAT) slots *= op_of(p, c.loops[i])->attributes.copies;
+    dtm_value v = op_of(p, op)->results[0];
+    uint32_t g = add_group(p, p->module->values[v].type, slots, 0);
+    p->groups[g].persistent = true;
+    p->groups[g].end = p->order.length;
+    p->homes[v].group = g;
+}
+
+typedef struct readers_state {
+    dtm_value value;
+    dtm_op unit; /* the one that may overwrite */
+    dtm_value result;
+    int64_t last;  /* last position at which it is read otherwise */
+    bool conflict; /* unit reads it in a way that does not allow to overwrite it */
+} readers_state;
+
+static void see_reader(planner *p, dtm_value read, dtm_op user, void *state) {
+    readers_state *r = state;
+    const dtm_op_data *data = op_of(p, user);
+    if (data->kind == DTM_OP_CARRY || data->kind == DTM_OP_LAST) return;
+    if (data->kind == DTM_OP_STORE && data->operands[0] == read) return;
+    if (data->kind == DTM_OP_GRADIENT && data->operands[0] == read) return;
+    if (dtm_unit_of(p->module, user) == r->unit) {
+        if (!dtm_may_overwrite(p->module, r->unit, r->result, read)) r->conflict = true;
+        return;
+    }
+    if (p->order.begin[user] > r->last) r->last = p->order.begin[user];
+}
+
+/* Whether `result`, at its definition, may be written where `value` lies as far as value's readers are concerned. */
+static readers_state readers_before(planner *p, dtm_value value, dtm_value result) {
+    readers_state r = {value, dtm_unit_of(p->module, def_of(p, result)), result, -1, false};
+    each_user(p, value, see_reader, &r);
+    if (r.last >= p->order.begin[r.unit]) r.conflict = true;
+    return r;
+}
+
+static bool is_made_here(const planner *p, dtm_value v) {
+    dtm_op def = def_of(p, v);
+    if (!def || p->homes[v].group) return false;
+    dtm_op_kind kind = op_of(p, def)->kind;
+    return kind != DTM_OP_WEIGHT && kind != DTM_OP_STATE && kind != DTM_OP_INPUT && kind != DTM_OP_CARRY &&
+           kind != DTM_OP_LAST && !dtm_is_alias(p->module, def);
+}
+
+static bool same_copies(const planner *p, dtm_op a, dtm_op b) {
+    chain x = chain_of(p, a), y = chain_of(p, b);
+    int i = x.depth, j = y.depth;
+    while (i && op_of(p, x.loops[i - 1])->kind == DTM_OP_MICROBATCH) i--;
+    while (j && op_of(p, y.loops[j - 1])->kind == DTM_OP_MICROBATCH) j--;
+    for (; i && j; i--, j--)
+        if (op_of(p, x.loops[i - 1])->attributes.name != op_of(p, y.loops[j - 1])->attributes.name) return false;
+    return i == j || (i == 0 && j == 0);
+}
+
+static void place_store(planner *p, dtm_op op) {
+    dtm_value weight = op_of(p, op)->operands[0], value = op_of(p, op)->operands[1];
+    if (!is_made_here(p, value) || !same_copies(p, def_of(p, weight), def_of(p, value))) return;
+    if (p->module->values[value].type != p->module->values[weight].type) return;
+    readers_state r = readers_before(p, weight, value);
+    if (r.conflict) return;
+    p->homes[value] = p->homes[weight];
+    group_of(p, weight)->busy_until = r.last;
+}
+
+/* ---- carries ---- */
+
+static void place_carry(planner *p, dtm_op op) {
+    const dtm_op_data *data = op_of(p, op);
+    dtm_value x = data->results[0], first = data->operands[0], next = data->operands[1];
+    dtm_op loop = innermost(p, op);
+    int64_t copies = op_of(p, loop)->attributes.copies;
+    bool reversed = op_of(p, loop)->attributes.flags & DTM_REPEAT_REVERSED;
+    bool joined = is_made_here(p, next) && innermost(p, def_of(p, next)) == loop;
+    span_state s = span_of(p, x), t = joined ? span_of(p, next) : (span_state){.slots = 1};
+    bool each = s.slots > 1 || t.slots > 1;
+    readers_state r = {0};
+    if (joined) r = readers_before(p, x, next);
+    int64_t slots = each ? copies + 1 : joined && r.conflict ? 2 : 1;
+    uint32_t g = add_group(p, p->module->values[x].type, slots, p->order.begin[loop]);
+    widen(&p->groups[g], s.begin, s.end);
+    widen(&p->groups[g], p->order.begin[loop], p->order.end[loop]);
+    p->groups[g].busy_until = slots == 1 ? s.last_in_copy : -1;
+    p->homes[x] = (home){g, reversed ? 1 : 0, false};
+    if (joined) {
+        widen(&p->groups[g], t.begin, t.end);
+        p->homes[next] = (home){g, reversed ? 0 : 1, false};
+    }
+    uint32_t entry = slots == 1 ? 0 : (uint32_t)((reversed ? copies : 0) % slots);
+    /* first is made in the slot if nothing else reads it once the slot may hold something else. */
+    dtm_op def = def_of(p, first);
+    if (!def || p->homes[first].fixed || chain_of(p, def).depth != chain_of(p, loop).depth) return;
+    dtm_op_kind kind = op_of(p, def)->kind;
+    uint32_t from = p->homes[first].group;
+    if (!from || p->groups[from].into || p->groups[from].persistent || p->groups[from].slots > 1 ||
+        kind == DTM_OP_INPUT || kind == DTM_OP_CARRY || innermost(p, def) != innermost(p, loop))
+        return;
+    bool alone = p->groups[from].end <= p->order.begin[loop];
+    if (p->module->values[first].type != p->module->values[x].type || !(alone || each)) return;
+    merge(p, from, g, entry, true);
+}
+
+static void place_last(planner *p, dtm_op op) {
+    dtm_value v = op_of(p, op)->results[0], next = op_of(p, op)->operands[0];
+    if (!def_of(p, next)) return;
+    home h = home_of(p, next);
+    group *g = &p->groups[h.group];
+    dtm_op loop = innermost(p, def_of(p, next));
+    if (loop && !h.fixed) {
+        bool reversed = op_of(p, loop)->attributes.flags & DTM_REPEAT_REVERSED;
+        int64_t copy = reversed ? 0 : op_of(p, loop)->attributes.copies - 1;
+        h.shift = (uint32_t)((copy + h.shift) % g->slots);
+        h.fixed = true;
+    }
+    p->homes[v] = h;
+    span_state s = span_of(p, v);
+    widen(g, s.begin, s.end);
+}
+
+/* ---- everything ---- */
+
+static void place_results(planner *p, dtm_op op) {
+    const dtm_op_data *data = op_of(p, op);
+    for (uint32_t i = 0; i < data->n_results; i++) {
+        dtm_value v = data->results[i];
+        if (!p->stored[v] || p->homes[v].group) continue;
+        span_state s = span_of(p, v);
+        uint32_t g = add_group(p, p->module->values[v].type, s.slots, s.begin);
+        widen(&p->groups[g], s.begin, s.end);
+        p->homes[v].group = g;
+    }
+}
+
+static void visit_persistent(dtm_module *module, dtm_op op, void *state) {
+    dtm_op_kind kind = module->ops[op].kind;
+    if (kind == DTM_OP_WEIGHT || kind == DTM_OP_STATE) place_persistent(state, op);
+}
+
+static void visit_store(dtm_module *module, dtm_op op, void *state) {
+    if (module->ops[op].kind == DTM_OP_STORE) place_store(state, op);
+}
+
+static void visit_place(dtm_module *module, dtm_op op, void *state) {
+    planner *p = state;
+    dtm_op_kind kind = module->ops[op].kind;
+    if (kind == DTM_OP_CARRY) place_carry(p, op);
+    else if (kind == DTM_OP_LAST) place_last(p, op);
+    else if (dtm_is_alias(module, op)) p->homes[module->ops[op].results[0]] = p->homes[module->ops[op].operands[0]];
+    else place_results(p, op);
+}
+
+/* ---- in place ---- */
+
+static bool join(planner *p, dtm_op unit, dtm_value result, dtm_value operand) {
+    home a = home_of(p, operand), b = home_of(p, result);
+    group *from = &p->groups[a.group], *into = &p->groups[b.group];
+    int64_t position = p->order.begin[unit];
+    if (!a.group || !b.group || a.group == b.group || from->slots > 1 || from->persistent || from->end > position ||
+        from->slot_bytes > into->slot_bytes || from->busy_until >= 0)
+        return false;
+    if (!dtm_may_overwrite(p->module, unit, result, operand)) return false;
+    if (into->slots == 1 && !into->persistent && into->begin >= position) {
+        merge(p, a.group, b.group, 0, false);
+        return true;
+    }
+    /* A slot a copy: what is made and dies within the copy may use the slot before its value. */
+    dtm_op loop = innermost(p, unit);
+    if (b.fixed || !def_of(p, operand) || innermost(p, def_of(p, operand)) != loop || from->begin <= into->busy_until)
+        return false;
+    if (loop ? from->begin < p->order.begin[loop] : !into->persistent) return false;
+    merge(p, a.group, b.group, b.shift, false);
+    return true;
+}
+
+static void visit_join(dtm_module *module, dtm_op op, void *state) {
+    planner *p = state;
+    if (dtm_unit_of(module, op) != op) return;
+    const dtm_op_data *data = &module->ops[op];
+    if (data->kind != DTM_OP_FUSED) {
+        for (uint32_t r = 0; r < data->n_results; r++)
+            for (uint32_t i = data->n_operands; i-- > 0;) /* dot: what it adds to is the last */
+                if (join(p, op, data->results[r], data->operands[i])) break;
+        return;
+    }
+    const dtm_region_data *body = &module->regions[data->body];
+    for (size_t i = body->n_ops; i-- > 0;) {
+        dtm_value result = module->ops[body->ops[i]].n_results ? module->ops[body->ops[i]].results[0] : 0;
+        if (!result || !p->stored[result]) continue;
+        bool joined = false;
+        for (size_t j = 0; j < body->n_ops && !joined; j++)
+            for (uint32_t k = 0; k < module->ops[body->ops[j]].n_operands && !joined; k++) {
+                dtm_value operand = module->ops[body->ops[j]].operands[k];
+                if (def_of(p, operand) && dtm_unit_of(module, def_of(p, operand)) != op)
+                    joined = join(p, op, result, operand);
+            }
+    }
+}
+
+/* ---- packing ---- */
+
+static int64_t group_bytes(const group *g) { return g->slot_bytes * g->slots; }
+
+static bool goes_first(const planner *p, uint32_t a, uint32_t b) {
+    int64_t x = group_bytes(&p->groups[a]), y = group_bytes(&p->groups[b]);
+    return x != y ? x > y : a < b;
+}
+
+/* Merge sort: the largest first, equals in order of definition. */
+static void sort_groups(const planner *p, uint32_t *items, uint32_t *scratch, size_t count) {
+    if (count < 2) return;
+    size_t half = count / 2, i = 0, j = half, n = 0;
+    sort_groups(p, items, scratch, half);
+    sort_groups(p, items + half, scratch, count - half);
+    while (i < half || j < count)
+        scratch[n++] = j == count || (i < half && goes_first(p, items[i], items[j])) ? items[i++] : items[j++];
+    memcpy(items, scratch, count * sizeof *items);
+}
+
+/* The tightest gap between what is alive at the same time and placed already; the lowest of equals. */
+static int64_t best_fit(const planner *p, const group *g, const uint32_t *placed, size_t n_placed, int64_t bottom) {
+    int64_t best = -1, best_gap = INT64_MAX, at = bottom, bytes = group_bytes(g);
+    for (size_t i = 0; i < n_placed; i++) { /* by offset */
+        const group *other = &p->groups[placed[i]];
+        if (other->end < g->begin || g->end < other->begin) continue;
+        int64_t gap = other->offset - at;
+        if (gap >= bytes && gap < best_gap) best = at, best_gap = gap;
+        int64_t top = other->offset + group_bytes(other);
+        if (top > at) at = top;
+    }
+    return best >= 0 ? best : at;
+}
+
+static void insert_by_offset(const planner *p, uint32_t *placed, size_t count, uint32_t g) {
+    size_t at = count;
+    for (; at && p->groups[placed[at - 1]].offset > p->groups[g].offset; at--) placed[at] = placed[at - 1];
+    placed[at] = g;
+}
+
+static int64_t pack(planner *p) {
+    int64_t top = 0;
+    uint32_t *order = dtm_arena_alloc(p->arena, p->n_groups * sizeof *order), *placed;
+    size_t count = 0, n_placed = 0;
+    for (uint32_t g = 1; g < p->n_groups; g++) {
+        if (p->groups[g].into) continue;
+        if (!p->groups[g].persistent) order[count++] = g;
+        else p->groups[g].offset = top, top += group_bytes(&p->groups[g]);
+    }
+    int64_t bottom = top;
+    placed = dtm_arena_alloc(p->arena, p->n_groups * sizeof *placed);
+    sort_groups(p, order, placed, count);
+    for (size_t i = 0; i < count; i++) {
+        group *g = &p->groups[order[i]];
+        g->offset = best_fit(p, g, placed, n_placed, bottom);
+        insert_by_offset(p, placed, n_placed++, order[i]);
+        if (g->offset + group_bytes(g) > top) top = g->offset + group_bytes(g);
+    }
+    return top;
+}
+
+static void write_storage(planner *p) {
+    for (dtm_value v = 1; v < p->module->n_values; v++) {
+        dtm_storage *s = &p->module->values[v].storage;
+        *s = (dtm_storage){-1, 0, 1, 0};
+        home h = home_of(p, v);
+        const group *g = &p->groups[h.group];
+        if (!h.group || !p->stored[v]) continue;
+        s->offset = g->offset;
+        if (g->slots == 1) continue;
+        if (h.fixed) s->offset += h.shift * g->slot_bytes;
+        else *s = (dtm_storage){g->offset, g->slot_bytes, (uint32_t)g->slots, (uint32_t)(h.shift % g->slots)};
+    }
+}
+
+bool dtm_pass_memory(dtm_module *module) {
+    planner p = {.module = module, .arena = dtm_arena_create()};
+    p.order = dtm_order_of(module, p.arena);
+    p.stored = dtm_stored(module, p.arena);
+    p.homes = dtm_arena_alloc(p.arena, module->n_values * sizeof *p.homes);
+    DTM_PUSH(p.arena, p.groups, p.n_groups, p.cap_groups, (group){0});
+    collect_users(&p);
+    dtm_walk(module, visit_persistent, &p);
+    dtm_walk(module, visit_store, &p);
+    dtm_walk(module, visit_place, &p);
+    dtm_walk(module, visit_join, &p);
+    int64_t top = pack(&p);
+    write_storage(&p);
+    module->arena_bytes = top + dtm_workspace_most(module, false);
+    module->after = dtm_string_of(module->context, "memory");
+    dtm_arena_destroy(p.arena);
+    return true;
+}
