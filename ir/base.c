@@ -382,6 +382,17 @@ void dtm_diagnostics_print(dtm_context *context, FILE *out, bool colour) {
     context->n_diagnostics = 0;
 }
 
+size_t dtm_diagnostics_mark(const dtm_context *context) { return context->n_diagnostics; }
+
+void dtm_diagnostics_rewind(dtm_context *context, size_t mark) {
+    for (size_t i = mark; i < context->n_diagnostics; i++) {
+        const diagnostic *d = &context->diagnostics[i];
+        if (d->kind == 0 && d->severity == DTM_ERROR) context->errors--;
+        if (d->kind == 0 && d->severity == DTM_WARNING) context->warnings--;
+    }
+    context->n_diagnostics = mark;
+}
+
 const char *dtm_error_explanation(int code) {
     switch (code) {
 #define ERROR(number, title, text)                                                                                     \

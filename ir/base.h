@@ -102,6 +102,9 @@ size_t dtm_warning_count(const dtm_context *context);
  *      14 |     y = dot(h, w over D)
  *         |         ^^^^^^^^^^^^^^^^ */
 void dtm_diagnostics_print(dtm_context *context, FILE *out, bool colour);
+/* Where the list of diagnostics stands, and back to there: what was reported since is forgotten. For trying things. */
+size_t dtm_diagnostics_mark(const dtm_context *context);
+void dtm_diagnostics_rewind(dtm_context *context, size_t mark);
 /* The long explanation of a code, or NULL: `dtmc explain E0304`. */
 const char *dtm_error_explanation(int code);
 /* A broken invariant of the compiler itself: prints "internal error in PASS: ..." and aborts. */

@@ -1,0 +1,252 @@
+/* The ledger as a person reads it, and as JSON: see explain.h. */
+#include "passes/explain.h"
+
+#include "passes/alternatives.h"
+
+#include <math.h>
+#include <string.h>
+
+void dtm_text_bytes(dtm_text *out, double bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int unit = 0;
+    while (bytes >= 1024 && unit < 5) bytes /= 1024, unit++;
+    dtm_text_printf(out, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+}
+
+void dtm_text_seconds(dtm_text *out, double seconds) {
+    if (seconds < 1e-3) dtm_text_printf(out, "%.1f us", seconds * 1e6);
+    else if (seconds < 1) dtm_text_printf(out, "%.1f ms", seconds * 1e3);
+    else dtm_text_printf(out, "%.2f s", seconds);
+}
+
+typedef struct explainer {
+    dtm_module *module;
+    const dtm_explain_options *options;
+    dtm_ledger ledger;
+    dtm_alternative *alternatives;
+    size_t n_alternatives;
+    dtm_arena *scratch;
+    dtm_text *out;
+} explainer;
+
+static const char *string_text(const explainer *e, dtm_string s) { return dtm_string_text(e->module->context, s); }
+
+static const char *bytes_text(const explainer *e, double bytes) {
+    dtm_text text = {e->scratch, NULL, 0, 0};
+    dtm_text_bytes(&text, bytes);
+    return text.data;
+}
+
+static const char *seconds_text(const explainer *e, double seconds) {
+    dtm_text text = {e->scratch, NULL, 0, 0};
+    dtm_text_seconds(&text, seconds);
+    return text.data;
+}
+
+static const char *place_text(const explainer *e, const dtm_ledger_entry *entry) {
+    if (!entry->repeat) return dtm_op_rows[entry->phase].name;
+    return dtm_arena_printf(e->scratch, "%s %s", dtm_op_rows[entry->phase].name, string_text(e, entry->repeat));
+}
+
+static const char *axis_column(const explainer *e, const dtm_ledger_entry *entry) {
+    return dtm_arena_printf(e->scratch, "%s %lld", dtm_axes_text(e->module, entry->axes, e->scratch),
+                            (long long)entry->cost.group);
+}
+
+static const char *mesh_text(const explainer *e) {
+    dtm_text text = {e->scratch, NULL, 0, 0};
+    const dtm_mesh *mesh = &e->module->settings.mesh;
+    int printed = 0;
+    dtm_text_printf(&text, "{");
+    for (int a = 0; a < mesh->count; a++)
+        if (!mesh->axes[a].time)
+            dtm_text_printf(&text, "%s %s = %lld", printed++ ? "," : "", string_text(e, mesh->axes[a].name),
+                            (long long)mesh->axes[a].size);
+    dtm_text_printf(&text, "%s}", printed ? " " : "");
+    return text.data;
+}
+
+/* ---- the table ---- */
+
+enum { COLUMNS = 10 };
+
+static void cells_of(const explainer *e, size_t index, const char *cells[COLUMNS]) {
+    const dtm_ledger_entry *entry = &e->ledger.entries[index];
+    cells[0] = dtm_arena_printf(e->scratch, "%zu", index + 1);
+    cells[1] = place_text(e, entry);
+    cells[2] = dtm_op_rows[entry->kind].name;
+    cells[3] = axis_column(e, entry);
+    cells[4] = dtm_arena_printf(e->scratch, "%lld", (long long)entry->count);
+    cells[5] = bytes_text(e, (double)entry->cost.payload);
+    cells[6] = bytes_text(e, (double)entry->cost.sent * (double)entry->count);
+    cells[7] = entry->cost.link.name;
+    cells[8] = seconds_text(e, entry->cost.time * (double)entry->count);
+    cells[9] = "nothing";
+}
+
+static void print_table(const explainer *e) {
+    static const char *const head[COLUMNS] = {"#",       "when",        "what", "axis", "count",
+                                              "payload", "sent a rank", "link", "time", "hidden by"};
+    static const bool right[COLUMNS] = {true, false, false, false, true, true, true, false, true, false};
+    size_t rows = e->ledger.count + 1, widths[COLUMNS] = {0};
+    const char *(*cells)[COLUMNS] = dtm_arena_alloc(e->scratch, rows * sizeof *cells);
+    memcpy(cells[0], head, sizeof head);
+    for (size_t i = 0; i < e->ledger.count; i++) cells_of(e, i, cells[i + 1]);
+    for (size_t r = 0; r < rows; r++)
+        for (int c = 0; c < COLUMNS; c++)
+            if (strlen(cells[r][c]) > widths[c]) widths[c] = strlen(cells[r][c]);
+    for (size_t r = 0; r < rows; r++) {
+        for (int c = 0; c < COLUMNS; c++) {
+            if (c == COLUMNS - 1) dtm_text_printf(e->out, "  %s", cells[r][c]);
+            else dtm_text_printf(e->out, right[c] ? "  %*s" : "  %-*s", (int)widths[c], cells[r][c]);
+        }
+        dtm_text_printf(e->out, "\n");
+    }
+}
+
+/* ---- reasons ---- */
+
+/* The first name of what a collective moves, as the source has it: "p" of p.term. */
+static const char *subject_of(const explainer *e, const dtm_op_data *op) {
+    const char *name = dtm_value_name(e->module, op->results[0]);
+    size_t length = strcspn(name, ".");
+    if (length == 0) length = strlen(name);
+    return dtm_arena_printf(e->scratch, "%.*s", (int)length, name);
+}
+
+static const char *line_text(const explainer *e, const dtm_op_data *op) {
+    if (!op->place.line) return "";
+    if (op->place.file)
+        return dtm_arena_printf(e->scratch, ", %s:%u", string_text(e, op->place.file), op->place.line);
+    return dtm_arena_printf(e->scratch, ", line %u", op->place.line);
+}
+
+static void print_reason(const explainer *e, size_t index) {
+    const dtm_ledger_entry *entry = &e->ledger.entries[index];
+    const dtm_op_data *op = dtm_op_get(e->module, entry->op);
+    dtm_text_printf(e->out, "  %zu  %s%s", index + 1, subject_of(e, op), line_text(e, op));
+    if (entry->tensors > 1) dtm_text_printf(e->out, " and %u more", entry->tensors - 1);
+    if (op->why) dtm_text_printf(e->out, ": %s", string_text(e, op->why));
+    dtm_text_printf(e->out, "\n");
+    const dtm_alternative *without =
+        dtm_alternative_without(e->module, entry, e->alternatives, e->n_alternatives);
+    if (!without) return;
+    dtm_text_printf(e->out, "     gone with: %s, which sends %s a rank and step instead of %s\n", without->edit,
+                    bytes_text(e, (double)without->ledger.sent), bytes_text(e, (double)e->ledger.sent));
+}
+
+/* ---- totals ---- */
+
+static void print_totals(const explainer *e) {
+    uint16_t done[64];
+    size_t n_done = 0;
+    for (size_t i = 0; i < e->ledger.count; i++) {
+        uint16_t axes = e->ledger.entries[i].axes;
+        bool seen = false;
+        for (size_t j = 0; j < n_done; j++) seen |= done[j] == axes;
+        if (seen || n_done == 64) continue;
+        done[n_done++] = axes;
+        int64_t count = 0;
+        double sent = 0, time = 0;
+        for (size_t j = i; j < e->ledger.count; j++) {
+            const dtm_ledger_entry *entry = &e->ledger.entries[j];
+            if (entry->axes != axes) continue;
+            count += entry->count;
+            sent += (double)entry->cost.sent * (double)entry->count;
+            time += entry->cost.time * (double)entry->count;
+        }
+        dtm_text_printf(e->out, "  total on %-8s %lld collectives, %s sent a rank, %s over the %s\n",
+                        dtm_axes_text(e->module, axes, e->scratch), (long long)count, bytes_text(e, sent),
+                        seconds_text(e, time), e->ledger.entries[i].cost.link.name);
+    }
+}
+
+static const char *machine_name(const explainer *e) {
+    dtm_machine machine = dtm_machine_of(e->module);
+    return machine.name ? string_text(e, machine.name) : "two CPU cores (no `machine` section)";
+}
+
+static void explain_text(const explainer *e) {
+    dtm_text_printf(e->out, "%s on %s, machine: %s\n", e->options->file, mesh_text(e), machine_name(e));
+    dtm_text_printf(e->out, "%lld collectives a step, %s sent by each rank\n", (long long)e->ledger.collectives,
+                    bytes_text(e, (double)e->ledger.sent));
+    if (!e->ledger.count) return;
+    dtm_text_printf(e->out, "\n");
+    print_table(e);
+    dtm_text_printf(e->out, "\n");
+    print_totals(e);
+    dtm_text_printf(e->out, "\n");
+    for (size_t i = 0; i < e->ledger.count; i++) print_reason(e, i);
+}
+
+/* ---- JSON ---- */
+
+static void print_json_string(dtm_text *out, const char *text) {
+    dtm_text_printf(out, "\"");
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\') dtm_text_printf(out, "\\%c", c);
+        else if (c < 0x20) dtm_text_printf(out, "\\u%04x", c);
+        else dtm_text_append(out, text, 1);
+    }
+    dtm_text_printf(out, "\"");
+}
+
+static void print_json_number(dtm_text *out, const char *key, double number) {
+    dtm_text_printf(out, ",\"%s\":", key);
+    if (isfinite(number)) dtm_text_number(out, number);
+    else dtm_text_printf(out, "null");
+}
+
+static void explain_json_entry(const explainer *e, size_t index) {
+    const dtm_ledger_entry *entry = &e->ledger.entries[index];
+    const dtm_op_data *op = dtm_op_get(e->module, entry->op);
+    dtm_text_printf(e->out, "%s{\"phase\":\"%s\",\"repeat\":", index ? "," : "", dtm_op_rows[entry->phase].name);
+    print_json_string(e->out, string_text(e, entry->repeat));
+    dtm_text_printf(e->out, ",\"collective\":\"%s\",\"axes\":\"%s\"", dtm_op_rows[entry->kind].name,
+                    dtm_axes_text(e->module, entry->axes, e->scratch));
+    print_json_number(e->out, "ranks", (double)entry->cost.group);
+    print_json_number(e->out, "count", (double)entry->count);
+    print_json_number(e->out, "payload", (double)entry->cost.payload);
+    print_json_number(e->out, "sent", (double)entry->cost.sent * (double)entry->count);
+    dtm_text_printf(e->out, ",\"link\":\"%s\"", entry->cost.link.name);
+    print_json_number(e->out, "seconds", entry->cost.time * (double)entry->count);
+    print_json_number(e->out, "tensors", entry->tensors);
+    dtm_text_printf(e->out, ",\"value\":");
+    print_json_string(e->out, dtm_value_name(e->module, op->results[0]));
+    print_json_number(e->out, "line", op->place.line);
+    dtm_text_printf(e->out, ",\"why\":");
+    print_json_string(e->out, string_text(e, op->why));
+    dtm_text_printf(e->out, "}");
+}
+
+static void explain_json(const explainer *e) {
+    dtm_text_printf(e->out, "{\"file\":");
+    print_json_string(e->out, e->options->file);
+    dtm_text_printf(e->out, ",\"mesh\":{");
+    const dtm_mesh *mesh = &e->module->settings.mesh;
+    int printed = 0;
+    for (int a = 0; a < mesh->count; a++)
+        if (!mesh->axes[a].time)
+            dtm_text_printf(e->out, "%s\"%s\":%lld", printed++ ? "," : "", string_text(e, mesh->axes[a].name),
+                            (long long)mesh->axes[a].size);
+    dtm_text_printf(e->out, "},\"machine\":");
+    print_json_string(e->out, machine_name(e));
+    print_json_number(e->out, "collectives", (double)e->ledger.collectives);
+    print_json_number(e->out, "sent", (double)e->ledger.sent);
+    dtm_text_printf(e->out, ",\"entries\":[");
+    for (size_t i = 0; i < e->ledger.count; i++) explain_json_entry(e, i);
+    dtm_text_printf(e->out, "]");
+}
+
+void dtm_explain(const dtm_module *source, dtm_module *module, const dtm_explain_options *options, dtm_text *out) {
+    explainer e = {.module = module, .options = options, .scratch = dtm_arena_create(), .out = out};
+    e.ledger = dtm_ledger_of(module, e.scratch);
+    if (options->json) explain_json(&e);
+    else {
+        e.alternatives = source ? dtm_alternatives_of(source, e.scratch, &e.n_alternatives) : NULL;
+        explain_text(&e);
+        dtm_alternatives_destroy(e.alternatives, e.n_alternatives);
+    }
+    dtm_arena_destroy(e.scratch);
+}
