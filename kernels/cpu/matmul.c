@@ -1,0 +1,128 @@
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_tiles.h"
+
+#include <dnnl.h>
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct backend {
+    const char *name;
+    int64_t row_unit, col_unit;
+    dtm_matmul_tiles *run;
+} backend;
+
+static void onednn_run(const dtm_matmul_block *m, void *scratch);
+
+static backend chosen; /* written by dtm_matmul_init only */
+
+static backend tiles_backend(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd"))
+        return (backend){"tiles/x86-64-v4", 6, 32, dtm_matmul_tiles_v4};
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+        return (backend){"tiles/x86-64-v3", 6, 32, dtm_matmul_tiles_v3};
+#endif
+    return (backend){"tiles/baseline", 6, 32, dtm_matmul_tiles_v1};
+}
+
+static backend onednn_backend(void) { return (backend){"onednn", 256, 256, onednn_run}; }
+
+int dtm_matmul_init(const char *name) {
+    if (!name || !strcmp(name, "tiles")) chosen = tiles_backend();
+    else if (!strcmp(name, "onednn")) chosen = onednn_backend();
+    else return -1;
+    return 0;
+}
+
+static backend current(void) { return chosen.run ? chosen : tiles_backend(); }
+
+const char *dtm_matmul_name(void) { return current().name; }
+
+const char *dtm_matmul_version(void) {
+    static char text[32];
+    if (current().run != onednn_run) return "1";
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, sizeof text, "%d.%d.%d", v->major, v->minor, v->patch);
+    return text;
+}
+
+/* oneDNN wants one stride of each operand to be 1 and the other at least the row's length; what it cannot say goes to
+ * the tiles. */
+static int leading(int64_t rows, int64_t cols, int64_t row, int64_t col, char *form, int64_t *stride) {
+    if (col == 1 && (row >= cols || rows == 1)) return *form = 'N', *stride = row >= cols ? row : cols, 1;
+    if (row == 1 && (col >= rows || cols == 1)) return *form = 'T', *stride = col >= rows ? col : rows, 1;
+    return 0;
+}
+
+static void onednn_run(const dtm_matmul_block *m, void *scratch) {
+    char a_form, b_form;
+    int64_t a_stride, b_stride;
+    if (m->depth <= 0 || m->rows <= 0 || m->cols <= 0 ||
+        !leading(m->rows, m->depth, m->a_row, m->a_col, &a_form, &a_stride) ||
+        !leading(m->depth, m->cols, m->b_row, m->b_col, &b_form, &b_stride)) {
+        tiles_backend().run(m, scratch);
+        return;
+    }
+    if (omp_get_max_threads() != 1) omp_set_num_threads(1);
+    if (dnnl_sgemm(a_form, b_form, m->rows, m->cols, m->depth, m->alpha, m->a, a_stride, m->b, b_stride, m->beta, m->c,
+                   m->c_row < m->cols ? m->cols : m->c_row) != dnnl_success)
+        tiles_backend().run(m, scratch);
+}
+
+dtm_matmul_cut dtm_matmul_cut_of(const dtm_matmul_sizes *z) {
+    const backend by = current();
+    dtm_matmul_cut cut = {.axis = z->m >= z->n ? DTM_MATMUL_CUT_ROWS : DTM_MATMUL_CUT_COLS};
+    cut.size = cut.axis == DTM_MATMUL_CUT_ROWS ? by.row_unit : by.col_unit;
+    cut.units = z->m > 0 && z->n > 0 ? ((cut.axis == DTM_MATMUL_CUT_ROWS ? z->m : z->n) + cut.size - 1) / cut.size : 0;
+    return cut;
+}
+
+int64_t dtm_matmul_extent(const int64_t *sizes) {
+    const dtm_matmul_sizes *z = (const dtm_matmul_sizes *)(const void *)sizes;
+    return z->batch * dtm_matmul_cut_of(z).units;
+}
+
+int64_t dtm_matmul_scratch_bytes(const int64_t *sizes) {
+    (void)sizes; /* one cheap bound for all shapes: pages not touched cost nothing */
+    return (int64_t)sizeof(float) * DTM_MATMUL_DEPTH * (DTM_MATMUL_ROWS + DTM_MATMUL_COLS) + 2 * DTM_KERNEL_ALIGN;
+}
+
+/* Rows or columns [from, to) of product `which`. */
+static void run_slice(const dtm_kernel_args *args, dtm_matmul_axis axis, int64_t which, int64_t from, int64_t to) {
+    const dtm_matmul_sizes *z = (const dtm_matmul_sizes *)(const void *)args->sizes;
+    dtm_matmul_block block = {
+        .a = (const float *)args->buffers[DTM_MATMUL_A] + which * z->a_batch,
+        .b = (const float *)args->buffers[DTM_MATMUL_B] + which * z->b_batch,
+        .c = (float *)args->buffers[DTM_MATMUL_C] + which * z->c_batch,
+        .rows = z->m, .cols = z->n, .depth = z->k,
+        .a_row = z->a_row, .a_col = z->a_col, .b_row = z->b_row, .b_col = z->b_col, .c_row = z->c_row,
+        .alpha = z->scaled ? (float)args->numbers[0] : 1,
+        .beta = z->scaled ? (float)args->numbers[1] : z->accumulate ? 1 : 0,
+    };
+    if (axis == DTM_MATMUL_CUT_ROWS) {
+        block.a += from * z->a_row, block.c += from * z->c_row;
+        block.rows = to - from;
+    } else {
+        block.b += from * z->b_col, block.c += from;
+        block.cols = to - from;
+    }
+    current().run(&block, args->scratch);
+}
+
+void dtm_matmul(const dtm_kernel_args *args, int64_t begin, int64_t end) {
+    const dtm_matmul_sizes *z = (const dtm_matmul_sizes *)(const void *)args->sizes;
+    const dtm_matmul_cut cut = dtm_matmul_cut_of(z);
+    const int64_t whole = cut.axis == DTM_MATMUL_CUT_ROWS ? z->m : z->n;
+    const int units_matter = current().run == onednn_run; /* its bits depend on the slice: one call a unit */
+    while (begin < end) {
+        const int64_t which = begin / cut.units, first = begin % cut.units;
+        int64_t last = units_matter ? first + 1 : first + end - begin;
+        if (last > cut.units) last = cut.units;
+        const int64_t to = last * cut.size;
+        run_slice(args, cut.axis, which, first * cut.size, to < whole ? to : whole);
+        begin += last - first;
+    }
+}
