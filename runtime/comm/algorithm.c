@@ -1,0 +1,116 @@
+#include "runtime/comm/algorithm.h"
+
+static bool is_power_of_two(int n) { return n > 0 && (n & (n - 1)) == 0; }
+
+static int log2_ceil(int n) {
+    int result = 0;
+    while (((int64_t)1 << result) < n) result++;
+    return result;
+}
+
+const char *dtm_collective_kind_name(dtm_collective_kind kind) {
+    static const char *const names[DTM_COLLECTIVE_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                                            "broadcast"};
+    return (unsigned)kind < DTM_COLLECTIVE_KINDS ? names[kind] : "unknown";
+}
+
+const char *dtm_algorithm_name(dtm_algorithm algorithm) {
+    static const char *const names[DTM_ALGORITHMS] = {"ring", "doubling", "gather", "pairwise", "tree"};
+    return (unsigned)algorithm < DTM_ALGORITHMS ? names[algorithm] : "unknown";
+}
+
+bool dtm_algorithm_fits(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size) {
+    if (group_size < 1) return false;
+    switch (kind) {
+    case DTM_COLLECTIVE_ALL_REDUCE:
+        return algorithm == DTM_ALGORITHM_RING || algorithm == DTM_ALGORITHM_GATHER ||
+               (algorithm == DTM_ALGORITHM_DOUBLING && is_power_of_two(group_size));
+    case DTM_COLLECTIVE_REDUCE_SCATTER:
+    case DTM_COLLECTIVE_ALL_GATHER: return algorithm == DTM_ALGORITHM_RING || algorithm == DTM_ALGORITHM_PAIRWISE;
+    case DTM_COLLECTIVE_ALL_TO_ALL: return algorithm == DTM_ALGORITHM_PAIRWISE;
+    case DTM_COLLECTIVE_BROADCAST: return algorithm == DTM_ALGORITHM_TREE;
+    default: return false;
+    }
+}
+
+int64_t dtm_ring_block_begin(int64_t count, int group_size, int block) {
+    int64_t quotient = count / group_size, remainder = count % group_size;
+    return quotient * block + (block < remainder ? block : remainder);
+}
+
+static int64_t ring_block(int64_t count, int group_size, int block) {
+    return dtm_ring_block_begin(count, group_size, block + 1) - dtm_ring_block_begin(count, group_size, block);
+}
+
+static int64_t total(const int64_t *counts, int group_size) {
+    int64_t sum = 0;
+    for (int i = 0; i < group_size; i++) sum += counts[i];
+    return sum;
+}
+
+static int64_t largest(const int64_t *counts, int group_size) {
+    int64_t result = 0;
+    for (int i = 0; i < group_size; i++) result = counts[i] > result ? counts[i] : result;
+    return result;
+}
+
+/* In the tree rank i (counted from the root) sends to i + 2^k for every 2^k > i that stays in the group. */
+static int tree_children(int group_size, int index) {
+    int children = 0;
+    for (int64_t distance = 1; distance < group_size; distance *= 2)
+        if (distance > index && index + distance < group_size) children++;
+    return children;
+}
+
+static int64_t sent_elements(dtm_collective_kind kind, dtm_algorithm algorithm, int n, int index,
+                             const int64_t *counts) {
+    int next = (index + 1) % n;
+    switch (kind) {
+    case DTM_COLLECTIVE_ALL_REDUCE:
+        if (algorithm == DTM_ALGORITHM_DOUBLING) return log2_ceil(n) * counts[0];
+        if (algorithm == DTM_ALGORITHM_GATHER) return (n - 1) * counts[0];
+        /* The reduce-scatter sends every block but its own, the all-gather every block but the next rank's. */
+        return 2 * counts[0] - ring_block(counts[0], n, index) - ring_block(counts[0], n, next);
+    case DTM_COLLECTIVE_REDUCE_SCATTER:
+    case DTM_COLLECTIVE_ALL_TO_ALL: return total(counts, n) - counts[index];
+    case DTM_COLLECTIVE_ALL_GATHER:
+        if (algorithm == DTM_ALGORITHM_PAIRWISE) return (n - 1) * counts[index];
+        return total(counts, n) - counts[next];
+    default: return tree_children(n, index) * counts[0];
+    }
+}
+
+int64_t dtm_collective_sent_bytes(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
+                                  const int64_t *counts, int64_t element_bytes) {
+    if (!dtm_algorithm_fits(kind, algorithm, group_size)) return -1;
+    return group_size == 1 ? 0 : sent_elements(kind, algorithm, group_size, index, counts) * element_bytes;
+}
+
+int64_t dtm_collective_rounds(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size) {
+    if (!dtm_algorithm_fits(kind, algorithm, group_size)) return -1;
+    if (group_size == 1) return 0;
+    switch (algorithm) {
+    case DTM_ALGORITHM_RING: return (kind == DTM_COLLECTIVE_ALL_REDUCE ? 2 : 1) * (int64_t)(group_size - 1);
+    case DTM_ALGORITHM_DOUBLING:
+    case DTM_ALGORITHM_TREE: return log2_ceil(group_size);
+    default: return 1;
+    }
+}
+
+int64_t dtm_collective_scratch_bytes(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
+                                     const int64_t *counts, int64_t element_bytes) {
+    if (!dtm_algorithm_fits(kind, algorithm, group_size)) return -1;
+    if (group_size == 1) return 0;
+    int64_t block = 0, whole_blocks = 0;
+    if (kind == DTM_COLLECTIVE_ALL_REDUCE) {
+        if (algorithm == DTM_ALGORITHM_GATHER) return group_size * counts[0] * element_bytes;
+        block = algorithm == DTM_ALGORITHM_RING ? ring_block(counts[0], group_size, 0) : counts[0];
+    } else if (kind == DTM_COLLECTIVE_REDUCE_SCATTER) {
+        if (algorithm == DTM_ALGORITHM_PAIRWISE) return 3 * counts[index] * element_bytes;
+        block = whole_blocks = largest(counts, group_size);
+    }
+    /* Two segments in which to receive; a reduce_scatter also keeps the partial sum that it passes on. */
+    int64_t landing = 2 * block * element_bytes;
+    if (landing > 2 * DTM_SEGMENT_BYTES) landing = 2 * DTM_SEGMENT_BYTES;
+    return landing + whole_blocks * element_bytes;
+}

@@ -1,0 +1,58 @@
+/* The collectives' algorithms as plain arithmetic: who sends how many bytes, and how much scratch memory a rank needs.
+ * The compiler and the runtime both include this header, so that what `dtmc explain` says and what a run sends come from
+ * one place. Nothing here knows a transport.
+ *
+ * counts, by kind (elements; pass element_bytes = 1 to count in bytes):
+ *   all_reduce      counts[0]: elements of the payload
+ *   reduce_scatter  counts[group_size]: elements of each rank's block of the result
+ *   all_gather      counts[group_size]: elements that each rank contributes
+ *   all_to_all      counts[group_size]: elements that this rank sends to each
+ *   broadcast       counts[0]; index counts from the root: (own - root + group_size) % group_size */
+#ifndef DTM_COMM_ALGORITHM_H
+#define DTM_COMM_ALGORITHM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum dtm_collective_kind {
+    DTM_COLLECTIVE_ALL_REDUCE,
+    DTM_COLLECTIVE_REDUCE_SCATTER,
+    DTM_COLLECTIVE_ALL_GATHER,
+    DTM_COLLECTIVE_ALL_TO_ALL,
+    DTM_COLLECTIVE_BROADCAST,
+    DTM_COLLECTIVE_KINDS
+} dtm_collective_kind;
+
+typedef enum dtm_algorithm {
+    DTM_ALGORITHM_RING,     /* n - 1 steps to the next rank: all_reduce (twice), reduce_scatter, all_gather */
+    DTM_ALGORITHM_DOUBLING, /* log2 n exchanges of the whole payload: all_reduce, n a power of two */
+    DTM_ALGORITHM_GATHER,   /* everyone's payload to everyone, summed in the ranks' order: all_reduce, small payloads */
+    DTM_ALGORITHM_PAIRWISE, /* straight from each rank to each: reduce_scatter, all_gather, all_to_all */
+    DTM_ALGORITHM_TREE,     /* a binomial tree from the root: broadcast */
+    DTM_ALGORITHMS
+} dtm_algorithm;
+
+/* Reductions work through a block in segments of this many bytes, so that a segment is summed while the next arrives. */
+#define DTM_SEGMENT_BYTES ((int64_t)256 << 10)
+
+const char *dtm_collective_kind_name(dtm_collective_kind kind); /* "all_reduce" */
+const char *dtm_algorithm_name(dtm_algorithm algorithm);        /* "ring" */
+
+/* Whether this algorithm can carry out this collective on a group of this size. */
+bool dtm_algorithm_fits(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size);
+
+/* Payload bytes that rank `index` of the group sends; -1 if the algorithm does not fit. */
+int64_t dtm_collective_sent_bytes(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
+                                  const int64_t *counts, int64_t element_bytes);
+
+/* Messages that rank `index` sends one after another, each waiting for the one before: what latency multiplies. */
+int64_t dtm_collective_rounds(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size);
+
+/* Scratch bytes that rank `index` needs beside input and output; -1 if the algorithm does not fit. */
+int64_t dtm_collective_scratch_bytes(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
+                                     const int64_t *counts, int64_t element_bytes);
+
+/* The blocks into which a ring all_reduce cuts its payload: sizes differ by at most one, the larger ones first. */
+int64_t dtm_ring_block_begin(int64_t count, int group_size, int block);
+
+#endif

@@ -1,0 +1,372 @@
+/* The collectives, on nothing but sends and receives. Each sums in an order that depends on the group and the algorithm
+ * alone, and where all ranks must hold the same bits they hold copies of one sum, or add the same two operands in the
+ * same order.
+ *
+ * A ring of 4 with blocks 0 1 2 3; in step s rank i sends to i + 1 and receives from i - 1:
+ *
+ *     reduce_scatter  step 0: rank i sends its term of block i - 1   (modulo 4)
+ *                     step s: rank i sends its sum of block i - 1 - s, just received and added to
+ *                     after 3 steps rank i has the whole sum of block i
+ *     all_gather      step s: rank i sends block i - s */
+#include "runtime/comm/transport.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__clang__)
+#define VECTORIZE _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define VECTORIZE _Pragma("GCC ivdep")
+#endif
+
+/* ---- arithmetic ---- */
+
+int64_t dtm_reduce_type_bytes(dtm_reduce_type type) { return type == DTM_REDUCE_F64 ? 8 : 4; }
+
+/* NaN if either is; of the two zeros the positive: so the order of the operands does not matter. */
+#define MAX_FLOAT(a, b) ((a) > (b) ? (a) : (b) > (a) ? (b) : (a) + (b) == 0 ? (a) + (b) : (a) == (b) ? (a) : (a) + (b))
+#define MAX_INTEGER(a, b) ((a) > (b) ? (a) : (b))
+#define SUM(a, b) ((a) + (b))
+/* Whole numbers wrap around. */
+#define SUM_INTEGER(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
+
+/* target may be first or second: then element by element in place. */
+#define REDUCE(name, type, operation)                                                                                  \
+    static void name(void *target, const void *first, const void *second, int64_t count) {                             \
+        type *t = target;                                                                                              \
+        const type *a = first, *b = second;                                                                            \
+        VECTORIZE for (int64_t i = 0; i < count; i++) t[i] = operation(a[i], b[i]);                                    \
+    }
+REDUCE(sum_f32, float, SUM)
+REDUCE(sum_f64, double, SUM)
+REDUCE(sum_i32, int32_t, SUM_INTEGER)
+REDUCE(max_f32, float, MAX_FLOAT)
+REDUCE(max_f64, double, MAX_FLOAT)
+REDUCE(max_i32, int32_t, MAX_INTEGER)
+
+typedef struct reducer {
+    void (*apply)(void *target, const void *first, const void *second, int64_t count);
+    int64_t element_bytes;
+} reducer;
+
+static reducer reducer_of(dtm_reduction reduction, dtm_reduce_type type) {
+    static void (*const table[2][DTM_REDUCE_TYPES])(void *, const void *, const void *, int64_t) = {
+        {sum_f32, sum_f64, sum_i32}, {max_f32, max_f64, max_i32}};
+    return (reducer){table[reduction][type], dtm_reduce_type_bytes(type)};
+}
+
+/* ---- helpers ---- */
+
+static int next_of(const dtm_group *group) { return (group->index + 1) % group->size; }
+static int previous_of(const dtm_group *group) { return (group->index + group->size - 1) % group->size; }
+static int modulo(int a, int n) { return (a % n + n) % n; }
+
+static int64_t offset_of(const int64_t *counts, int block) {
+    int64_t offset = 0;
+    for (int i = 0; i < block; i++) offset += counts[i];
+    return offset;
+}
+
+static void copy(void *target, const void *source, int64_t bytes) {
+    if (target != source && bytes > 0) memmove(target, source, (size_t)bytes);
+}
+
+static bool begin(dtm_group *group, dtm_collective_kind kind, dtm_algorithm algorithm, dtm_status *status) {
+    const char *name = dtm_collective_kind_name(kind);
+    if (!dtm_algorithm_fits(kind, algorithm, group->size))
+        return dtm_status_fail(status, "%s on %s (%d ranks) cannot be done by the algorithm `%s`", name, group->name,
+                               group->size, dtm_algorithm_name(algorithm));
+    dtm_operation_begin(group, name, -1);
+    return true;
+}
+
+/* Where scratch is not given it is allocated, and *owned is to be freed. */
+static bool scratch_for(void **scratch, void **owned, int64_t bytes, dtm_status *status) {
+    *owned = NULL;
+    if (*scratch || bytes == 0) return true;
+    *scratch = *owned = malloc((size_t)bytes);
+    return *scratch || dtm_status_fail(status, "out of memory for %lld bytes of a collective's scratch",
+                                       (long long)bytes);
+}
+
+/* One step of a ring, or one exchange of a doubling: sends a block while it receives another, and for every element
+ * computes target = received + own (own_first: own + received). The block goes in segments with two under way each way,
+ * so that one is summed while the next arrives; `landing` holds the two. target may be own, or send: a segment is
+ * written only after the one sent from there has left. */
+typedef struct exchange {
+    int to, from;
+    const char *send;
+    int64_t send_count;
+    const char *own;
+    char *target;
+    int64_t receive_count;
+    bool own_first;
+} exchange;
+
+static int64_t segment_count(int64_t count, int64_t segment, int64_t k) {
+    int64_t rest = count - k * segment;
+    return rest <= 0 ? 0 : rest < segment ? rest : segment;
+}
+
+/* Where segment k is received: a block shorter than a segment needs no more room than itself. */
+static char *landing_of(const exchange *e, int64_t segment, int64_t bytes, int64_t k, char *landing) {
+    return landing + (k % 2) * bytes * (segment < e->receive_count ? segment : e->receive_count);
+}
+
+static bool start_segment(dtm_group *group, const exchange *e, int64_t segment, int64_t bytes, int64_t k, char *landing,
+                          dtm_request *requests, dtm_status *status) {
+    int64_t receive = segment_count(e->receive_count, segment, k), send = segment_count(e->send_count, segment, k);
+    return dtm_receive_start(group, e->from, landing_of(e, segment, bytes, k, landing), receive * bytes,
+                             &requests[2 * (k % 2)], status) &&
+           dtm_send_start(group, e->to, e->send + k * segment * bytes, send * bytes, &requests[2 * (k % 2) + 1],
+                          status);
+}
+
+static bool exchange_and_reduce(dtm_group *group, reducer reduce, const exchange *e, char *landing,
+                                dtm_status *status) {
+    int64_t bytes = reduce.element_bytes, segment = DTM_SEGMENT_BYTES / bytes;
+    int64_t most = e->send_count > e->receive_count ? e->send_count : e->receive_count;
+    int64_t segments = (most + segment - 1) / segment;
+    dtm_request requests[4];
+    for (int64_t k = 0; k < segments + 2; k++) {
+        if (k >= 2) {
+            int64_t done = k - 2, count = segment_count(e->receive_count, segment, done), at = done * segment * bytes;
+            if (!dtm_wait(group, &requests[2 * (done % 2)], 2, status)) return false;
+            const char *received = landing_of(e, segment, bytes, done, landing);
+            if (count > 0 && e->own_first) reduce.apply(e->target + at, e->own + at, received, count);
+            if (count > 0 && !e->own_first) reduce.apply(e->target + at, received, e->own + at, count);
+        }
+        if (k < segments && !start_segment(group, e, segment, bytes, k, landing, requests, status)) return false;
+    }
+    return true;
+}
+
+/* ---- all_reduce ---- */
+
+static bool all_reduce_ring(dtm_group *group, reducer reduce, const char *input, char *output, int64_t count,
+                            char *landing, dtm_status *status) {
+    int n = group->size;
+    int64_t bytes = reduce.element_bytes;
+    for (int step = 0; step < n - 1; step++) {
+        int sent = modulo(group->index - 1 - step, n), received = modulo(group->index - 2 - step, n);
+        int64_t at = dtm_ring_block_begin(count, n, sent), into = dtm_ring_block_begin(count, n, received);
+        exchange e = {.to = next_of(group), .from = previous_of(group)};
+        e.send = (step == 0 ? input : output) + at * bytes;
+        e.send_count = dtm_ring_block_begin(count, n, sent + 1) - at;
+        e.own = input + into * bytes;
+        e.target = output + into * bytes;
+        e.receive_count = dtm_ring_block_begin(count, n, received + 1) - into;
+        if (!exchange_and_reduce(group, reduce, &e, landing, status)) return false;
+    }
+    for (int step = 0; step < n - 1; step++) {
+        int sent = modulo(group->index - step, n), received = modulo(group->index - 1 - step, n);
+        int64_t at = dtm_ring_block_begin(count, n, sent), into = dtm_ring_block_begin(count, n, received);
+        int64_t send_count = dtm_ring_block_begin(count, n, sent + 1) - at;
+        int64_t receive_count = dtm_ring_block_begin(count, n, received + 1) - into;
+        if (!dtm_send_receive(group, next_of(group), output + at * bytes, send_count * bytes, previous_of(group),
+                              output + into * bytes, receive_count * bytes, status))
+            return false;
+    }
+    return true;
+}
+
+static bool all_reduce_doubling(dtm_group *group, reducer reduce, const char *input, char *output, int64_t count,
+                                char *landing, dtm_status *status) {
+    copy(output, input, count * reduce.element_bytes);
+    for (int distance = 1; distance < group->size; distance *= 2) {
+        int partner = group->index ^ distance;
+        /* Both partners add the lower one's value first: the same operands in the same order, the same bits. */
+        exchange e = {partner, partner, output, count, output, output, count, group->index < partner};
+        if (!exchange_and_reduce(group, reduce, &e, landing, status)) return false;
+    }
+    return true;
+}
+
+/* Posts a receive of bytes[i] from each member i at receive[i], and sends to each; blocks of size 0 are passed over. */
+static bool talk_to_all(dtm_group *group, const char *send, const int64_t *send_bytes, bool same_to_all, char *receive,
+                        const int64_t *receive_bytes, dtm_status *status) {
+    int n = group->size, me = group->index;
+    for (int i = 0; i < 2 * n; i++) group->requests[i].done = 1;
+    int64_t at = 0;
+    for (int i = 0; i < n; at += receive_bytes[i], i++)
+        if (i != me && !dtm_receive_start(group, i, receive + at, receive_bytes[i], &group->requests[i], status))
+            return false;
+    /* Each rank begins with the one after it, so that not all send to the same at first. */
+    at = same_to_all ? 0 : offset_of(send_bytes, me);
+    for (int k = 1, to = me; k < n; k++) {
+        at += same_to_all ? 0 : send_bytes[to];
+        to = (to + 1) % n;
+        if (to == 0) at = 0;
+        int64_t bytes = same_to_all ? send_bytes[me] : send_bytes[to];
+        if (!dtm_send_start(group, to, send + at, bytes, &group->requests[n + to], status)) return false;
+    }
+    return dtm_wait(group, group->requests, 2 * n, status);
+}
+
+static bool all_reduce_gather(dtm_group *group, reducer reduce, const char *input, char *output, int64_t count,
+                              char *gathered, dtm_status *status) {
+    int n = group->size;
+    int64_t bytes = count * reduce.element_bytes;
+    if (bytes == 0) return true;
+    for (int i = 0; i < 2 * n; i++) group->requests[i].done = 1;
+    copy(gathered + group->index * bytes, input, bytes);
+    for (int k = 1; k < n; k++) {
+        int from = modulo(group->index - k, n);
+        if (!dtm_receive_start(group, from, gathered + from * bytes, bytes, &group->requests[from], status))
+            return false;
+    }
+    for (int k = 1; k < n; k++) {
+        int to = (group->index + k) % n;
+        if (!dtm_send_start(group, to, gathered + group->index * bytes, bytes, &group->requests[n + to], status))
+            return false;
+    }
+    if (!dtm_wait(group, group->requests, 2 * n, status)) return false;
+    reduce.apply(output, gathered, gathered + bytes, count);
+    for (int i = 2; i < n; i++) reduce.apply(output, output, gathered + i * bytes, count);
+    return true;
+}
+
+bool dtm_all_reduce(dtm_group *group, dtm_algorithm algorithm, dtm_reduction reduction, dtm_reduce_type type,
+                    const void *input, void *output, int64_t count, void *scratch, dtm_status *status) {
+    reducer reduce = reducer_of(reduction, type);
+    if (!begin(group, DTM_COLLECTIVE_ALL_REDUCE, algorithm, status)) return false;
+    void *owned;
+    bool ok = scratch_for(&scratch, &owned,
+                          dtm_collective_scratch_bytes(DTM_COLLECTIVE_ALL_REDUCE, algorithm, group->size, group->index,
+                                                       &count, reduce.element_bytes),
+                          status);
+    if (ok && group->size == 1) copy(output, input, count * reduce.element_bytes);
+    if (ok && group->size > 1) {
+        bool (*run)(dtm_group *, reducer, const char *, char *, int64_t, char *, dtm_status *) =
+            algorithm == DTM_ALGORITHM_RING       ? all_reduce_ring
+            : algorithm == DTM_ALGORITHM_DOUBLING ? all_reduce_doubling
+                                                  : all_reduce_gather;
+        ok = run(group, reduce, input, output, count, scratch, status);
+    }
+    free(owned);
+    dtm_operation_end(group);
+    return ok;
+}
+
+/* ---- reduce_scatter ---- */
+
+static bool reduce_scatter_ring(dtm_group *group, reducer reduce, const char *input, char *output,
+                                const int64_t *counts, char *scratch, dtm_status *status) {
+    int n = group->size;
+    int64_t bytes = reduce.element_bytes, most = 0;
+    for (int i = 0; i < n; i++) most = counts[i] > most ? counts[i] : most;
+    char *partial = scratch, *landing = scratch + most * bytes;
+    for (int step = 0; step < n - 1; step++) {
+        int sent = modulo(group->index - 1 - step, n), received = modulo(group->index - 2 - step, n);
+        exchange e = {.to = next_of(group), .from = previous_of(group)};
+        e.send = step == 0 ? input + offset_of(counts, sent) * bytes : partial;
+        e.send_count = counts[sent];
+        e.own = input + offset_of(counts, received) * bytes;
+        e.target = step == n - 2 ? output : partial;
+        e.receive_count = counts[received];
+        if (!exchange_and_reduce(group, reduce, &e, landing, status)) return false;
+    }
+    return true;
+}
+
+/* Every rank sends each block straight to its owner, who adds them in the ranks' order, two receives ahead. */
+static bool reduce_scatter_pairwise(dtm_group *group, reducer reduce, const char *input, char *output,
+                                    const int64_t *counts, char *scratch, dtm_status *status) {
+    int n = group->size, me = group->index;
+    int64_t bytes = reduce.element_bytes, block = counts[me] * bytes;
+    char *own = scratch + 2 * block;
+    dtm_request *sends = group->requests + n, *receives = group->requests;
+    for (int i = 0; i < 2 * n; i++) group->requests[i].done = 1;
+    copy(own, input + offset_of(counts, me) * bytes, block);
+    for (int k = 1; k < n; k++) {
+        int to = (me + k) % n;
+        const char *from = input + offset_of(counts, to) * bytes;
+        if (!dtm_send_start(group, to, from, counts[to] * bytes, &sends[to], status)) return false;
+    }
+    for (int i = 0; i < n + 2; i++) {
+        int done = i - 2;
+        if (done >= 0) {
+            const char *term = done == me ? own : scratch + (done % 2) * block;
+            if (!dtm_wait(group, &receives[done], 1, status)) return false;
+            if (done == 0) copy(output, term, block);
+            else reduce.apply(output, output, term, counts[me]);
+        }
+        if (i < n && i != me &&
+            !dtm_receive_start(group, i, scratch + (i % 2) * block, block, &receives[i], status))
+            return false;
+    }
+    return dtm_wait(group, sends, n, status);
+}
+
+bool dtm_reduce_scatter(dtm_group *group, dtm_algorithm algorithm, dtm_reduction reduction, dtm_reduce_type type,
+                        const void *input, void *output, const int64_t *counts, void *scratch, dtm_status *status) {
+    reducer reduce = reducer_of(reduction, type);
+    if (!begin(group, DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, status)) return false;
+    void *owned;
+    bool ok = scratch_for(&scratch, &owned,
+                          dtm_collective_scratch_bytes(DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, group->size,
+                                                       group->index, counts, reduce.element_bytes),
+                          status);
+    if (ok && group->size == 1) copy(output, input, counts[0] * reduce.element_bytes);
+    else if (ok && algorithm == DTM_ALGORITHM_RING)
+        ok = reduce_scatter_ring(group, reduce, input, output, counts, scratch, status);
+    else if (ok) ok = reduce_scatter_pairwise(group, reduce, input, output, counts, scratch, status);
+    free(owned);
+    dtm_operation_end(group);
+    return ok;
+}
+
+/* ---- all_gather, all_to_all, broadcast: bytes as they are ---- */
+
+static bool all_gather_ring(dtm_group *group, char *output, const int64_t *bytes, dtm_status *status) {
+    int n = group->size;
+    for (int step = 0; step < n - 1; step++) {
+        int sent = modulo(group->index - step, n), received = modulo(group->index - 1 - step, n);
+        if (!dtm_send_receive(group, next_of(group), output + offset_of(bytes, sent), bytes[sent], previous_of(group),
+                              output + offset_of(bytes, received), bytes[received], status))
+            return false;
+    }
+    return true;
+}
+
+bool dtm_all_gather(dtm_group *group, dtm_algorithm algorithm, const void *input, void *output, const int64_t *bytes,
+                    dtm_status *status) {
+    if (!begin(group, DTM_COLLECTIVE_ALL_GATHER, algorithm, status)) return false;
+    char *own = (char *)output + offset_of(bytes, group->index);
+    copy(own, input, bytes[group->index]);
+    bool ok = algorithm == DTM_ALGORITHM_RING ? all_gather_ring(group, output, bytes, status)
+                                              : talk_to_all(group, own, bytes, true, output, bytes, status);
+    dtm_operation_end(group);
+    return ok;
+}
+
+bool dtm_all_to_all(dtm_group *group, dtm_algorithm algorithm, const void *input, const int64_t *send_bytes,
+                    void *output, const int64_t *receive_bytes, dtm_status *status) {
+    if (!begin(group, DTM_COLLECTIVE_ALL_TO_ALL, algorithm, status)) return false;
+    int me = group->index;
+    bool ok = send_bytes[me] == receive_bytes[me] ||
+              dtm_status_fail(status, "all_to_all on %s: rank %d sends itself %lld bytes and expects %lld", group->name,
+                              group->comm->rank, (long long)send_bytes[me], (long long)receive_bytes[me]);
+    if (ok)
+        copy((char *)output + offset_of(receive_bytes, me), (const char *)input + offset_of(send_bytes, me),
+             send_bytes[me]);
+    ok = ok && talk_to_all(group, input, send_bytes, false, output, receive_bytes, status);
+    dtm_operation_end(group);
+    return ok;
+}
+
+bool dtm_broadcast(dtm_group *group, dtm_algorithm algorithm, void *data, int64_t bytes, int root, dtm_status *status) {
+    if (!begin(group, DTM_COLLECTIVE_BROADCAST, algorithm, status)) return false;
+    int n = group->size, index = modulo(group->index - root, n), sends = 0;
+    bool ok = true;
+    int64_t distance = 1;
+    while (distance <= index) distance *= 2; /* the first power of two above index: the children begin there */
+    if (index > 0)
+        ok = dtm_receive(group, modulo((int)(index - distance / 2) + root, n), data, bytes, status);
+    for (; ok && distance < n && index + distance < n; distance *= 2)
+        ok = dtm_send_start(group, modulo((int)(index + distance) + root, n), data, bytes, &group->requests[sends++],
+                            status);
+    ok = ok && dtm_wait(group, group->requests, sends, status);
+    dtm_operation_end(group);
+    return ok;
+}
