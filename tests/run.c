@@ -23,6 +23,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,7 @@ typedef struct text {
 } text;
 
 static void append(text *t, const char *data, size_t length) {
+    if (length > SIZE_MAX / 4) die("length");
     if (t->length + length + 1 > t->capacity) {
         t->capacity = 2 * (t->length + length + 1);
         t->data = realloc(t->data, t->capacity);

@@ -1,0 +1,280 @@
+/* Compares what a run of an executable left behind with what is right.
+ *
+ *     compare golden CASE RUN [--noise NAME]   RUN against CASE/expected.json, grads.safetensors, after.safetensors
+ *     compare runs RUN RUN [--noise NAME]      two runs of one program, on whatever meshes: the law of the mesh
+ *     compare bits RUN RUN                     the same run twice: equal in every bit
+ *
+ * RUN is a folder; its files are compared where both sides have them, and at least one must be there: log.jsonl (`loss`
+ * and `grad_norm` of every step), grads.safetensors (gradients of the first step, before clipping),
+ * weights.safetensors (after the last). --noise NAME, as often as needed, names a weight by the last part of its
+ * path whose gradient is exactly zero, so that what comes is rounding: its gradient must be below 1e-7, and its value,
+ * which Adam moves by up to the learning rate a step, within 1e-3 a step.
+ *
+ * The tolerances are those of tests/golden. Every comparison is written so that NaN fails it. */
+#include "runtime/json.h"
+#include "runtime/safetensors.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double loss_tolerance = 2e-6;     /* relative */
+static const double norm_tolerance = 5e-6;     /* relative */
+static const double gradient_tolerance = 1e-5; /* of the tensor's largest */
+static const double rms_tolerance = 2e-6, max_tolerance = 1e-4; /* of weights, absolute */
+static const double noise_gradient = 1e-7, noise_step = 1e-3;
+
+enum { MAX_NOISE = 16, MAX_STEPS = 100000 };
+static const char *noise[MAX_NOISE];
+static int n_noise;
+static bool exact;
+static int faults, files;
+
+static void fail(const char *what) {
+    fprintf(stderr, "compare: %s\n", what);
+    exit(2);
+}
+
+/* One complaint a line, the first twenty of them. */
+__attribute__((format(printf, 1, 2))) static void complain(const char *format, ...) {
+    if (++faults > 20) return;
+    va_list arguments;
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    putchar('\n');
+}
+
+/* ---- losses ---- */
+
+typedef struct series {
+    int steps;
+    double *loss, *norm;
+} series;
+
+static char *read_text(const char *path, size_t *length) {
+    FILE *file = fopen(path, "rb");
+    if (!file) return NULL;
+    char *text = NULL;
+    size_t capacity = 0, got;
+    *length = 0;
+    do {
+        if (*length + 65536 > capacity && !(text = realloc(text, capacity = 2 * capacity + 65536))) fail("memory");
+        got = fread(text + *length, 1, capacity - *length - 1, file);
+        *length += got;
+    } while (got > 0);
+    fclose(file);
+    text[*length] = 0;
+    return text;
+}
+
+static double number_of(const dtm_json *json, int64_t object, const char *key) {
+    int64_t at = dtm_json_find(json, object, key);
+    return at >= 0 && json->values[at].type == DTM_JSON_NUMBER ? strtod(json->values[at].text, NULL) : NAN;
+}
+
+static void add_step(series *out, double loss, double norm) {
+    out->loss = realloc(out->loss, (size_t)(out->steps + 1) * sizeof(double));
+    out->norm = realloc(out->norm, (size_t)(out->steps + 1) * sizeof(double));
+    if (!out->loss || !out->norm) fail("memory");
+    out->loss[out->steps] = loss;
+    out->norm[out->steps++] = norm;
+}
+
+/* The lines of a log that have a step, in their order, which must be 1, 2, .. */
+static bool read_log(const char *path, series *out) {
+    size_t length;
+    char *text = read_text(path, &length);
+    if (!text) return false;
+    for (char *line = text, *end; *line; line = end) {
+        end = strchr(line, '\n');
+        end = end ? end + 1 : line + strlen(line);
+        dtm_json json = {0};
+        dtm_status status = {0};
+        if (!dtm_json_parse(line, (size_t)(end - line), &json, &status)) complain("%s: %s", path, status.message);
+        else if (dtm_json_find(&json, 0, "step") >= 0) {
+            double step = number_of(&json, 0, "step");
+            if (!(step == out->steps + 1)) complain("%s: step %g where %d was due", path, step, out->steps + 1);
+            add_step(out, number_of(&json, 0, "loss"), number_of(&json, 0, "grad_norm"));
+        }
+        dtm_json_free(&json);
+    }
+    free(text);
+    return true;
+}
+
+/* expected.json: {"loss": [..], "grad_norm": [..]} */
+static bool read_expected(const char *path, series *out) {
+    size_t length;
+    char *text = read_text(path, &length);
+    if (!text) return false;
+    dtm_json json = {0};
+    dtm_status status = {0};
+    if (!dtm_json_parse(text, length, &json, &status)) fail(status.message);
+    int64_t loss = dtm_json_find(&json, 0, "loss"), norm = dtm_json_find(&json, 0, "grad_norm");
+    if (loss < 0 || norm < 0 || json.values[loss].length != json.values[norm].length) fail(path);
+    for (uint32_t i = 1; i <= json.values[loss].length; i++)
+        add_step(out, strtod(json.values[loss + i].text, NULL), strtod(json.values[norm + i].text, NULL));
+    dtm_json_free(&json);
+    free(text);
+    return true;
+}
+
+static void compare_number(const char *what, int step, double got, double want, double tolerance) {
+    bool good = exact ? memcmp(&got, &want, sizeof got) == 0 : fabs(got - want) <= tolerance * fabs(want);
+    if (!good) complain("step %d: %s %.9g, not %.9g: off by %.1e of it, %.1e is allowed", step, what, got, want,
+                        fabs(got - want) / fabs(want), exact ? 0 : tolerance);
+}
+
+static void compare_series(const series *got, const series *want) {
+    if (got->steps != want->steps) complain("%d steps, not %d", got->steps, want->steps);
+    for (int i = 0; i < got->steps && i < want->steps; i++) {
+        compare_number("loss", i + 1, got->loss[i], want->loss[i], loss_tolerance);
+        compare_number("gradient norm", i + 1, got->norm[i], want->norm[i], norm_tolerance);
+    }
+}
+
+/* ---- tensors ---- */
+
+static bool is_noise(const char *name) {
+    const char *last = strrchr(name, '.');
+    last = last ? last + 1 : name;
+    for (int i = 0; i < n_noise; i++)
+        if (strcmp(noise[i], last) == 0) return true;
+    return false;
+}
+
+static float *read_tensor(const dtm_safetensors *file, const dtm_stored_tensor *tensor) {
+    int64_t begin[DTM_STORED_RANK] = {0};
+    dtm_status status = {0};
+    float *data = malloc((size_t)tensor->bytes + 4);
+    if (!data) fail("memory");
+    if (!dtm_safetensors_read(file, tensor, begin, tensor->shape, data, &status)) fail(status.message);
+    return data;
+}
+
+static bool same_shape(const dtm_stored_tensor *a, const dtm_stored_tensor *b) {
+    bool same = a->rank == b->rank && a->dtype == b->dtype;
+    for (int i = 0; same && i < a->rank; i++) same = a->shape[i] == b->shape[i];
+    return same;
+}
+
+static void compare_values(const char *name, const float *got, const float *want, int64_t n, bool gradients, int steps) {
+    double largest = 0, worst = 0, squares = 0;
+    int64_t at = 0;
+    bool broken = false;
+    for (int64_t i = 0; i < n; i++) {
+        double off = fabs((double)got[i] - (double)want[i]);
+        if (!(off <= 1e30)) broken = true;
+        if (fabs((double)want[i]) > largest) largest = fabs((double)want[i]);
+        if (off > worst) worst = off, at = i;
+        squares += off * off;
+    }
+    double rms = n ? sqrt(squares / (double)n) : 0;
+    if (broken) complain("%s: not finite", name);
+    else if (exact && memcmp(got, want, (size_t)n * sizeof *got) != 0) complain("%s: other bits", name);
+    else if (exact) return;
+    else if (is_noise(name) && gradients) {
+        for (int64_t i = 0; i < n; i++)
+            if (!(fabs((double)got[i]) <= noise_gradient)) {
+                complain("gradient of %s: %.2e where it is zero", name, (double)got[i]);
+                return;
+            }
+    } else if (is_noise(name)) {
+        if (!(worst <= noise_step * steps)) complain("%s: off by %.1e", name, worst);
+    } else if (gradients) {
+        if (!(worst <= gradient_tolerance * largest))
+            complain("gradient of %s: element %lld is %.7g, not %.7g: off by %.1e of the largest", name, (long long)at,
+                     (double)got[at], (double)want[at], worst / largest);
+    } else if (!(rms <= rms_tolerance && worst <= max_tolerance)) {
+        complain("%s: off by %.1e rms, at most %.1e (element %lld)", name, rms, worst, (long long)at);
+    }
+}
+
+/* Both files have the same tensors, f32, within the tolerances. */
+static void compare_tensors(const char *got_path, const char *want_path, bool gradients, int steps) {
+    dtm_safetensors *got, *want;
+    dtm_status status = {0};
+    if (!dtm_safetensors_open(got_path, &got, &status) || !dtm_safetensors_open(want_path, &want, &status))
+        fail(status.message);
+    for (int64_t i = 0; i < dtm_safetensors_count(want); i++) {
+        const dtm_stored_tensor *w = dtm_safetensors_at(want, i), *g = dtm_safetensors_find(got, w->name);
+        if (!g) {
+            complain("%s lacks %s", got_path, w->name);
+            continue;
+        }
+        if (!same_shape(g, w) || w->dtype != DTM_STORED_F32) {
+            complain("%s: %s has another type than in %s", got_path, w->name, want_path);
+            continue;
+        }
+        float *a = read_tensor(got, g), *b = read_tensor(want, w);
+        compare_values(w->name, a, b, w->bytes / 4, gradients, steps);
+        free(a);
+        free(b);
+    }
+    for (int64_t i = 0; i < dtm_safetensors_count(got); i++) {
+        const char *name = dtm_safetensors_at(got, i)->name;
+        if (!dtm_safetensors_find(want, name)) complain("%s has %s, which %s lacks", got_path, name, want_path);
+    }
+    dtm_safetensors_close(got);
+    dtm_safetensors_close(want);
+}
+
+/* ---- files ---- */
+
+static const char *in_folder(const char *folder, const char *name) {
+    static char paths[8][4096];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static bool exists(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (file) fclose(file);
+    return file != NULL;
+}
+
+static void compare_folders(const char *got, const char *want, bool golden) {
+    series a = {0}, b = {0};
+    const char *log = in_folder(got, "log.jsonl");
+    if (exists(log) && (golden ? read_expected(in_folder(want, "expected.json"), &b)
+                               : read_log(in_folder(want, "log.jsonl"), &b))) {
+        read_log(log, &a);
+        compare_series(&a, &b);
+        files++;
+    }
+    const char *pairs[2][2] = {{"grads.safetensors", "grads.safetensors"},
+                               {"weights.safetensors", golden ? "after.safetensors" : "weights.safetensors"}};
+    for (int i = 0; i < 2; i++) {
+        const char *one = in_folder(got, pairs[i][0]), *other = in_folder(want, pairs[i][1]);
+        if (!exists(one) || !exists(other)) continue;
+        compare_tensors(one, other, i == 0, b.steps ? b.steps : 10);
+        files++;
+    }
+    free(a.loss), free(a.norm), free(b.loss), free(b.norm);
+}
+
+int main(int argc, char **argv) {
+    const char *folders[2];
+    int count = 0;
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--noise") == 0 && i + 1 < argc && n_noise < MAX_NOISE) noise[n_noise++] = argv[++i];
+        else if (count < 2) folders[count++] = argv[i];
+        else count = 3;
+    }
+    bool golden = argc > 1 && strcmp(argv[1], "golden") == 0;
+    exact = argc > 1 && strcmp(argv[1], "bits") == 0;
+    if (count != 2 || !(golden || exact || strcmp(argv[1], "runs") == 0)) {
+        fprintf(stderr, "usage: compare golden CASE RUN | runs RUN RUN | bits RUN RUN  [--noise NAME]..\n");
+        return 2;
+    }
+    if (golden) compare_folders(folders[1], folders[0], true);
+    else compare_folders(folders[0], folders[1], false);
+    if (!files) complain("%s has no file to compare", folders[1]);
+    if (faults > 20) printf("and %d more\n", faults - 20);
+    return faults != 0;
+}
