@@ -1,0 +1,331 @@
+/* The machine model (cost.h). A collective's time is rounds * latency + sent / bandwidth, for the algorithm where that is
+ * least; an operator's the larger of FLOPs / rate and bytes / memory bandwidth. */
+#include "passes/cost.h"
+
+#include <string.h>
+
+static double given(double value, double otherwise) { return value > 0 ? value : otherwise; }
+
+dtm_machine dtm_machine_of(const dtm_module *module) {
+    dtm_machine m = module->settings.machine;
+    if (m.devices_per_node <= 0) m.devices_per_node = INT32_MAX;
+    m.flops_f32 = given(m.flops_f32, 1e11);
+    m.flops_bf16 = given(m.flops_bf16, m.flops_f32);
+    m.memory_bandwidth = given(m.memory_bandwidth, 2e10);
+    m.node_bandwidth = given(m.node_bandwidth, 5e9);
+    m.node_latency = given(m.node_latency, 2e-6);
+    m.network_bandwidth = given(m.network_bandwidth, 1e9);
+    m.network_latency = given(m.network_latency, 2e-5);
+    return m;
+}
+
+/* ---- links ---- */
+
+int64_t dtm_group_size(const dtm_module *module, uint16_t axes) {
+    int64_t ranks = 1;
+    for (int a = 0; a < module->settings.mesh.count; a++)
+        if (axes >> a & 1 && !module->settings.mesh.axes[a].time) ranks *= module->settings.mesh.axes[a].size;
+    return ranks;
+}
+
+/* A node is a run of devices_per_node ranks. A group along axes whose largest stride times size is w lies within an
+ * aligned run of w ranks: within one node if w divides the node. */
+dtm_link dtm_link_of(const dtm_module *module, uint16_t axes) {
+    const dtm_mesh *mesh = &module->settings.mesh;
+    dtm_machine machine = dtm_machine_of(module);
+    int64_t stride = 1, reach = 1;
+    for (int a = mesh->count - 1; a >= 0; a--) {
+        if (mesh->axes[a].time) continue;
+        if (axes >> a & 1 && mesh->axes[a].size > 1) reach = stride * mesh->axes[a].size;
+        stride *= mesh->axes[a].size;
+    }
+    if (dtm_group_size(module, axes) == 1) return (dtm_link){"time", machine.node_bandwidth, 0};
+    bool inside = reach <= machine.devices_per_node && (machine.devices_per_node % reach == 0 || stride == reach ||
+                                                        stride <= machine.devices_per_node);
+    if (inside) return (dtm_link){"node", machine.node_bandwidth, machine.node_latency};
+    return (dtm_link){"network", machine.network_bandwidth, machine.network_latency};
+}
+
+/* ---- algorithms ---- */
+
+/* Bytes sent by the rank that sends most, blocks being even. */
+static double sent_even(dtm_collective_kind kind, dtm_algorithm algorithm, int64_t n, double payload) {
+    double share = payload / (double)n;
+    switch (kind) {
+    case DTM_COLLECTIVE_ALL_REDUCE:
+        if (algorithm == DTM_ALGORITHM_DOUBLING) return (double)dtm_collective_rounds(kind, algorithm, (int)n) * payload;
+        if (algorithm == DTM_ALGORITHM_GATHER) return (double)(n - 1) * payload;
+        return 2 * (double)(n - 1) * share;
+    case DTM_COLLECTIVE_ALL_TO_ALL: return (double)(n - 1) * share / (double)n;
+    case DTM_COLLECTIVE_BROADCAST: return (double)dtm_collective_rounds(kind, algorithm, (int)n) * payload;
+    default: return (double)(n - 1) * share;
+    }
+}
+
+dtm_algorithm dtm_algorithm_choose(const dtm_module *module, dtm_collective_kind kind, uint16_t axes, int64_t payload,
+                                   double *time) {
+    int64_t n = dtm_group_size(module, axes);
+    dtm_link link = dtm_link_of(module, axes);
+    dtm_algorithm best = DTM_ALGORITHM_RING;
+    double least = -1;
+    for (int i = 0; i < DTM_ALGORITHMS; i++) {
+        dtm_algorithm algorithm = (dtm_algorithm)i;
+        if (!dtm_algorithm_fits(kind, algorithm, (int)n)) continue;
+        double t = (double)dtm_collective_rounds(kind, algorithm, (int)n) * link.latency +
+                   sent_even(kind, algorithm, n, (double)payload) / link.bandwidth;
+        if (least < 0 || t < least) {
+            least = t;
+            best = algorithm;
+        }
+    }
+    if (time) *time = n > 1 ? least : 0;
+    return best;
+}
+
+/* ---- bytes ---- */
+
+static int64_t block_bytes(const dtm_module *module, const dtm_type_data *type, const int64_t *coordinates) {
+    int64_t bytes = dtm_dtype_bytes((dtm_dtype)type->dtype);
+    for (int i = 0; i < type->rank; i++) {
+        int64_t begin, size;
+        dtm_block(module, type, i, coordinates, &begin, &size);
+        bytes *= size;
+    }
+    return bytes;
+}
+
+/* Coordinates of member `index` of the group along `axes` that holds rank 0; the last axis counts fastest. */
+static void member(const dtm_module *module, uint16_t axes, int64_t index, int64_t *coordinates) {
+    const dtm_mesh *mesh = &module->settings.mesh;
+    memset(coordinates, 0, DTM_MAX_AXES * sizeof *coordinates);
+    for (int a = mesh->count - 1; a >= 0; a--) {
+        if (mesh->axes[a].time) coordinates[a] = mesh->axes[a].size - 1; /* the largest of balanced blocks */
+        if (!(axes >> a & 1) || mesh->axes[a].time) continue;
+        coordinates[a] = index % mesh->axes[a].size;
+        index /= mesh->axes[a].size;
+    }
+}
+
+static int64_t overlap_bytes(const dtm_module *module, const dtm_type_data *from, const int64_t *have,
+                             const dtm_type_data *to, const int64_t *want) {
+    int64_t bytes = dtm_dtype_bytes((dtm_dtype)from->dtype);
+    for (int i = 0; i < from->rank; i++) {
+        int64_t b0, s0, b1, s1;
+        dtm_block(module, from, i, have, &b0, &s0);
+        dtm_block(module, to, i, want, &b1, &s1);
+        int64_t low = b0 > b1 ? b0 : b1, high = b0 + s0 < b1 + s1 ? b0 + s0 : b1 + s1;
+        if (high <= low) return 0;
+        bytes *= high - low;
+    }
+    return bytes;
+}
+
+/* Whether a rank is the one of those that hold the same block of `from` that sends it to `want`: the one that agrees with
+ * it on the axes (of the group) that do not split `from`. */
+static bool sends_to(const dtm_module *module, const dtm_type_data *from, uint16_t axes, const int64_t *have,
+                     const int64_t *want) {
+    uint16_t free = axes & (uint16_t)~dtm_type_split_axes(from);
+    for (int a = 0; a < module->settings.mesh.count; a++)
+        if (free >> a & 1 && have[a] != want[a]) return false;
+    return true;
+}
+
+enum { LARGE_GROUP = 64 }; /* beyond it only the first rank is looked at: it has the largest blocks */
+
+/* What travels when blocks are sent to whoever needs them: all_to_all, permute. */
+static int64_t exchanged_bytes(const dtm_module *module, uint16_t axes, const dtm_type_data *from, const dtm_type_data *to) {
+    int64_t n = dtm_group_size(module, axes), most = 0;
+    for (int64_t i = 0; i < (n > LARGE_GROUP ? 1 : n); i++) {
+        int64_t have[DTM_MAX_AXES], want[DTM_MAX_AXES], sent = 0;
+        member(module, axes, i, have);
+        for (int64_t j = 0; j < n; j++) {
+            member(module, axes, j, want);
+            if (i != j && sends_to(module, from, axes, have, want))
+                sent += overlap_bytes(module, from, have, to, want);
+        }
+        most = sent > most ? sent : most;
+    }
+    return most;
+}
+
+/* The most that any rank sends. Blocks shrink with the rank, so in a large group it is one of the first or the last. */
+static int64_t most_sent(dtm_collective_kind kind, dtm_algorithm algorithm, int64_t n, const int64_t *counts,
+                         int64_t element_bytes) {
+    int64_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (n > LARGE_GROUP && i == 1) i = n - 2;
+        int64_t sent = dtm_collective_sent_bytes(kind, algorithm, (int)n, (int)i, counts, element_bytes);
+        most = sent > most ? sent : most;
+    }
+    return most;
+}
+
+static int64_t sent_of_blocks(const dtm_module *module, dtm_collective_kind kind, dtm_algorithm algorithm, uint16_t axes,
+                              const dtm_type_data *split) {
+    int64_t n = dtm_group_size(module, axes);
+    int64_t *counts = dtm_arena_alloc(module->arena, (size_t)n * sizeof *counts);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t coordinates[DTM_MAX_AXES];
+        member(module, axes, i, coordinates);
+        counts[i] = block_bytes(module, split, coordinates);
+    }
+    return most_sent(kind, algorithm, n, counts, 1);
+}
+
+/* ---- steps ---- */
+
+bool dtm_is_collective(dtm_op_kind kind) {
+    return kind == DTM_OP_ALL_REDUCE || kind == DTM_OP_ALL_GATHER || kind == DTM_OP_REDUCE_SCATTER ||
+           kind == DTM_OP_ALL_TO_ALL || kind == DTM_OP_PERMUTE;
+}
+
+static dtm_collective_kind kind_of(dtm_op_kind kind) {
+    switch (kind) {
+    case DTM_OP_ALL_REDUCE: return DTM_COLLECTIVE_ALL_REDUCE;
+    case DTM_OP_REDUCE_SCATTER: return DTM_COLLECTIVE_REDUCE_SCATTER;
+    case DTM_OP_ALL_GATHER: return DTM_COLLECTIVE_ALL_GATHER;
+    default: return DTM_COLLECTIVE_ALL_TO_ALL;
+    }
+}
+
+static int64_t local_bytes(const dtm_module *module, const dtm_type_data *type) {
+    int64_t bytes = dtm_dtype_bytes((dtm_dtype)type->dtype);
+    for (int i = 0; i < type->rank; i++) bytes *= dtm_block_max(module, type, i);
+    return bytes;
+}
+
+/* The bytes a group works on: what each rank has before a reduction, what it has after a gather, and of an exchange what
+ * all of them have. */
+static int64_t payload_of(const dtm_module *module, dtm_op_kind kind, uint16_t axes, const dtm_type_data *from,
+                          const dtm_type_data *to) {
+    if (kind == DTM_OP_ALL_GATHER) return local_bytes(module, to);
+    int64_t bytes = local_bytes(module, from);
+    if (kind == DTM_OP_ALL_TO_ALL || kind == DTM_OP_PERMUTE) bytes *= dtm_group_size(module, axes);
+    return bytes;
+}
+
+static int64_t sent_bytes(const dtm_module *module, dtm_op_kind kind, uint16_t axes, const dtm_type_data *from,
+                          const dtm_type_data *to, int64_t payload, dtm_algorithm algorithm) {
+    int64_t n = dtm_group_size(module, axes);
+    switch (kind) {
+    case DTM_OP_ALL_REDUCE: {
+        int64_t bytes = dtm_dtype_bytes((dtm_dtype)from->dtype), elements = payload / bytes;
+        return most_sent(DTM_COLLECTIVE_ALL_REDUCE, algorithm, n, &elements, bytes);
+    }
+    case DTM_OP_REDUCE_SCATTER: return sent_of_blocks(module, DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, axes, to);
+    case DTM_OP_ALL_GATHER: return sent_of_blocks(module, DTM_COLLECTIVE_ALL_GATHER, algorithm, axes, from);
+    default: return exchanged_bytes(module, axes, from, to);
+    }
+}
+
+static dtm_collective_cost costs(const dtm_module *module, dtm_op_kind kind, uint16_t axes, int64_t payload) {
+    dtm_collective_cost cost = {.kind = kind_of(kind), .group = dtm_group_size(module, axes), .payload = payload};
+    cost.link = dtm_link_of(module, axes);
+    cost.sends = dtm_is_collective(kind) && cost.group > 1;
+    if (!cost.sends) return cost;
+    cost.algorithm = dtm_algorithm_choose(module, cost.kind, axes, payload, &cost.time);
+    return cost;
+}
+
+/* A local step reads and writes memory; so does every collective, which is left out beside the link. */
+static double copy_time(const dtm_module *module, const dtm_type_data *from, const dtm_type_data *to) {
+    return (double)(local_bytes(module, from) + local_bytes(module, to)) / dtm_machine_of(module).memory_bandwidth;
+}
+
+dtm_collective_cost dtm_step_cost(const dtm_module *module, dtm_op_kind kind, uint16_t axes, const dtm_type_data *from,
+                                  const dtm_type_data *to) {
+    dtm_collective_cost cost = costs(module, kind, axes, payload_of(module, kind, axes, from, to));
+    if (!cost.sends) {
+        cost.time = copy_time(module, from, to) * 0.01; /* most often a view, and never worth a message */
+        return cost;
+    }
+    if (kind == DTM_OP_PERMUTE || kind == DTM_OP_ALL_TO_ALL) {
+        cost.sent = sent_bytes(module, kind, axes, from, to, cost.payload, cost.algorithm);
+        cost.time = cost.link.latency + (double)cost.sent / cost.link.bandwidth;
+    }
+    return cost;
+}
+
+dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module, op);
+    dtm_collective_cost total = {.sends = false};
+    int64_t payload = 0;
+    for (uint32_t i = 0; i < data->n_operands; i++)
+        payload += payload_of(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[i]),
+                              dtm_value_type(module, data->results[i]));
+    total = costs(module, data->kind, data->attributes.axes, payload);
+    if (!total.sends) return total;
+    if (data->kind == DTM_OP_ALL_REDUCE) { /* a bucket is one flat payload */
+        total.sent = sent_bytes(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[0]),
+                                NULL, payload, total.algorithm);
+        return total;
+    }
+    for (uint32_t i = 0; i < data->n_operands; i++)
+        total.sent += sent_bytes(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[i]),
+                                 dtm_value_type(module, data->results[i]), payload, total.algorithm);
+    if (data->kind == DTM_OP_PERMUTE || data->kind == DTM_OP_ALL_TO_ALL)
+        total.time = total.link.latency + (double)total.sent / total.link.bandwidth;
+    return total;
+}
+
+dtm_algorithm dtm_algorithm_of(const dtm_module *module, dtm_op op) {
+    return dtm_collective_cost_of(module, op).algorithm;
+}
+
+/* ---- compute ---- */
+
+/* The size of a factor on the rank that has most of it. */
+static double factor_size(const dtm_module *module, const dtm_op_data *op, const dtm_factor *factor) {
+    for (uint32_t i = 0; i < op->n_operands; i++)
+        if (factor->operand_dim[i] >= 0)
+            return (double)dtm_block_max(module, dtm_value_type(module, op->operands[i]), factor->operand_dim[i]);
+    for (uint32_t i = 0; i < op->n_results; i++)
+        if (factor->result_dim[i] >= 0)
+            return (double)dtm_block_max(module, dtm_value_type(module, op->results[i]), factor->result_dim[i]);
+    return 1;
+}
+
+/* FLOPs for each point of the operator's loop nest. */
+static double flops_a_point(dtm_op_kind kind, bool causal) {
+    switch (kind) {
+    case DTM_OP_DOT: return 2;
+    case DTM_OP_ATTENTION: return causal ? 2 : 4;
+    case DTM_OP_ATTENTION_BACKWARD: return causal ? 5 : 10;
+    case DTM_OP_SOFTMAX: case DTM_OP_LOG_SOFTMAX: case DTM_OP_CROSS_ENTROPY: case DTM_OP_CROSS_ENTROPY_BACKWARD:
+    case DTM_OP_EXP: case DTM_OP_LOG: case DTM_OP_TANH: case DTM_OP_SIGMOID: case DTM_OP_ERF: case DTM_OP_GELU:
+    case DTM_OP_GELU_TANH: case DTM_OP_SILU: case DTM_OP_GELU_BACKWARD: case DTM_OP_GELU_TANH_BACKWARD:
+    case DTM_OP_SILU_BACKWARD: return 10;
+    default: return 1;
+    }
+}
+
+double dtm_op_flops(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module, op);
+    dtm_factor factors[DTM_MAX_FACTORS];
+    size_t n = dtm_factors(module, op, factors);
+    bool attention = data->kind == DTM_OP_ATTENTION || data->kind == DTM_OP_ATTENTION_BACKWARD;
+    double points = n ? 1 : 0;
+    for (size_t i = 0; i < n; i++) points *= factor_size(module, data, &factors[i]);
+    return points * flops_a_point(data->kind, attention && data->attributes.flags & DTM_ATTENTION_CAUSAL);
+}
+
+double dtm_op_bytes(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module, op);
+    double bytes = 0;
+    for (uint32_t i = 0; i < data->n_operands; i++)
+        bytes += (double)dtm_local_bytes_max(module, module->values[data->operands[i]].type);
+    for (uint32_t i = 0; i < data->n_results; i++)
+        bytes += (double)dtm_local_bytes_max(module, module->values[data->results[i]].type);
+    return bytes;
+}
+
+double dtm_op_time(const dtm_module *module, dtm_op op) {
+    dtm_machine machine = dtm_machine_of(module);
+    const dtm_op_data *data = dtm_op_get(module, op);
+    if (dtm_is_collective(data->kind)) return dtm_collective_cost_of(module, op).time;
+    bool half = data->n_results && (dtm_value_type(module, data->results[0])->dtype == DTM_BF16 ||
+                                    dtm_value_type(module, data->results[0])->dtype == DTM_F16);
+    double compute = dtm_op_flops(module, op) / (half ? machine.flops_bf16 : machine.flops_f32);
+    double memory = dtm_op_bytes(module, op) / machine.memory_bandwidth;
+    return compute > memory ? compute : memory;
+}

@@ -1,0 +1,57 @@
+/* The machine model: how long a collective or an operator takes on the machine of `machine { .. }`, how many bytes a rank
+ * sends, over which link, and with which algorithm. It owns no state: everything is computed from the module. `shard`
+ * chooses layouts with it, `partition` the steps between two layouts, `explain` prints what it says, and the plan carries
+ * the algorithm it picks. Times are seconds, bytes count what one rank sends. */
+#ifndef DTM_PASSES_COST_H
+#define DTM_PASSES_COST_H
+
+#include "ir/ir.h"
+#include "runtime/comm/algorithm.h"
+
+/* The link that a group of ranks talks over. */
+typedef struct dtm_link {
+    const char *name;          /* "node", "network"; "time" for an axis in time, over which nothing is sent */
+    double bandwidth, latency; /* bytes/s, s */
+} dtm_link;
+
+/* One execution of a collective. */
+typedef struct dtm_collective_cost {
+    bool sends;                /* false: a local step (shard, as_term) or an axis in time */
+    dtm_collective_kind kind;  /* of a permute: all_to_all, which is how its blocks travel */
+    dtm_algorithm algorithm;
+    int64_t group;             /* ranks in a group */
+    int64_t payload;           /* bytes of the value: the whole of what the group reduces, gathers or exchanges */
+    int64_t sent;              /* bytes sent by the rank that sends most */
+    dtm_link link;
+    double time;
+} dtm_collective_cost;
+
+/* The machine of the module, what it does not say filled in from a two-core CPU: 100 GFLOP/s, 20 GB/s of memory, all
+ * ranks in one node, 5 GB/s and 2 us between ranks of a node, 1 GB/s and 20 us between nodes. */
+dtm_machine dtm_machine_of(const dtm_module *module);
+
+/* The link of groups along these axes: the node's if every such group lies within one node, else the network. */
+dtm_link dtm_link_of(const dtm_module *module, uint16_t axes);
+/* Ranks in a group along these axes; axes in time do not count. */
+int64_t dtm_group_size(const dtm_module *module, uint16_t axes);
+
+/* The cheapest algorithm for a collective of `payload` bytes in all among `group` ranks, and its time. */
+dtm_algorithm dtm_algorithm_choose(const dtm_module *module, dtm_collective_kind kind, uint16_t axes, int64_t payload,
+                                   double *time);
+/* The same for an operator of the module: what the plan carries. */
+dtm_algorithm dtm_algorithm_of(const dtm_module *module, dtm_op op);
+
+/* The cost of one step from a type to another of the same shape: kind is a collective, SHARD or AS_TERM. */
+dtm_collective_cost dtm_step_cost(const dtm_module *module, dtm_op_kind kind, uint16_t axes, const dtm_type_data *from,
+                                  const dtm_type_data *to);
+/* The cost of a collective operator; a bucket counts all of its operands. */
+dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op);
+
+bool dtm_is_collective(dtm_op_kind kind); /* sends something: all_reduce .. permute */
+
+/* Floating-point operations of an operator on the rank that has most, and bytes it reads and writes, as its types say. */
+double dtm_op_flops(const dtm_module *module, dtm_op op);
+double dtm_op_bytes(const dtm_module *module, dtm_op op);
+double dtm_op_time(const dtm_module *module, dtm_op op);
+
+#endif

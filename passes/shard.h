@@ -1,0 +1,135 @@
+/* What the files of the shard pass share: the table of choices. For every operator and mesh axis there is a list of
+ * choices it may take and, once decided, the one it takes; a choice fixes on that axis what every operand must be and
+ * what every result is. Everything else (layouts, relayouts, costs) follows from the choices. */
+#ifndef DTM_PASSES_SHARD_H
+#define DTM_PASSES_SHARD_H
+
+#include "passes/cost.h"
+
+/* What a value is on one axis: held alike, pending, or split along dimension (state - STATE_DIM) of its type. */
+typedef uint8_t shard_state;
+enum { STATE_ALIKE, STATE_SUM, STATE_MAX, STATE_DIM, STATES = STATE_DIM + DTM_MAX_RANK };
+
+/* What an operator does on one axis. */
+typedef uint8_t shard_choice;
+enum {
+    CHOICE_ALIKE,         /* nothing is split; all operands and results are alike */
+    CHOICE_TERM,          /* + i: the operands of linear set i are terms, and so are all results */
+    CHOICE_FACTOR = 8,    /* + f: split along factor f */
+    CHOICE_QUERIES = 32,  /* + f: attention's heads where the keys' are too few for the axis: keys and values alike */
+    CHOICE_STATE = 56,    /* + s: operators that hand a value on or take it from nowhere: operands and results are s */
+    CHOICE_NONE = 255,    /* structure, collectives: has no choice */
+    MAX_CHOICES = 24,
+};
+
+typedef enum shard_phase { PHASE_BODY, PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE } shard_phase;
+
+/* What an operator may choose on one axis, the preferred first. */
+typedef struct shard_domain {
+    uint8_t count;
+    shard_choice choices[MAX_CHOICES];
+} shard_domain;
+
+typedef struct shard_op {
+    uint8_t n_factors, n_sets;
+    dtm_factor *factors;
+    uint32_t sets[4];
+    shard_phase phase;
+    const dtm_keep_rule *keep; /* a relayout put in for this rule: `x` as it is kept */
+    uint32_t place;           /* in execution order, from 1; 0: not in the module */
+    double copies;            /* executions a step */
+    dtm_dim inner[DTM_MAX_AXES]; /* made by expanding an operator that the axis splits along this, which it normalised */
+    shard_domain domain[DTM_MAX_AXES];
+    shard_choice choice[DTM_MAX_AXES];
+} shard_op;
+
+typedef struct shard_keep {
+    dtm_op op;
+    const dtm_keep_rule *rule;
+} shard_keep;
+
+typedef struct shard_inner {
+    dtm_op op;
+    dtm_dim dims[DTM_MAX_AXES];
+} shard_inner;
+
+typedef struct shard {
+    dtm_module *module;
+    dtm_arena *arena; /* scratch */
+    size_t n_ops;     /* operators described below */
+    shard_op *ops;
+    dtm_op *order; /* in execution order, structure left out */
+    size_t n_order;
+    dtm_value *weight_of;      /* by value: the weight whose gradient it is, or 0 */
+    uint32_t **readers;        /* by value: the operators that read it, each once, in execution order */
+    uint32_t *n_readers;
+    bool *gradient_only;       /* by value: it leads to weights' gradients and to nothing else */
+    bool *input_only;          /* by value: it depends on inputs alone, on no weight */
+    const dtm_splits_rule *rules[DTM_MAX_AXES]; /* by axis; NULL: none */
+    bool used[DTM_MAX_AXES][32]; /* by axis: which dimensions of its rule some operator is split along */
+    uint16_t axes;             /* axes of size > 1 */
+    uint16_t time;             /* those of them in time */
+    uint32_t *units[DTM_MAX_AXES]; /* by axis, dimension: blocks are multiples of it */
+    bool *few[DTM_MAX_AXES];       /* by axis, dimension: key/value heads too few for it */
+    shard_keep *keeps;             /* the relayouts put in for `keep` rules */
+    size_t n_keeps, cap_keeps;
+    shard_inner *inners; /* the operators made by expanding */
+    size_t n_inners, cap_inners;
+    bool failed;
+} shard;
+
+/* ---- shard.c: the table ---- */
+void shard_describe(shard *s); /* (re)builds ops, order, readers; choices are kept by operator */
+shard_state shard_operand_state(const shard *s, dtm_op op, shard_choice choice, uint32_t operand);
+shard_state shard_result_state(const shard *s, dtm_op op, shard_choice choice, uint32_t result);
+/* What a value is on an axis by the choice of its producer; alike for constants. */
+shard_state shard_value_state(const shard *s, dtm_value value, int axis);
+bool shard_is_constant(const shard *s, dtm_value value);
+/* Operators without factors of their own choosing: sources and those that hand a value on. */
+bool shard_is_source(dtm_op_kind kind);
+bool shard_is_identity(dtm_op_kind kind);
+/* Elements of a value on the rank that has most, by what is chosen; `axis` is taken as not splitting it (255: none). */
+double shard_local_bytes(const shard *s, dtm_value value, int axis);
+/* "`dot over D`, line 8" */
+const char *shard_op_title(const shard *s, dtm_op op);
+/* "tp splits H, line 15" */
+const char *shard_rule_title(const shard *s, int axis, dtm_dim dim);
+
+/* ---- shard_splits.c: what the rules say ---- */
+void shard_rules(shard *s);   /* axes, rules, the time axis, `keep` */
+/* The choice the axis' list gives an operator: a factor, CHOICE_ALIKE if it may not be split (too few heads, outside of
+ * what it normalises), CHOICE_NONE if it has none of the dimensions. */
+shard_choice shard_listed(const shard *s, dtm_op op, int axis);
+bool shard_expand(shard *s);  /* expands operators that are split along what they normalise */
+void shard_domains(shard *s); /* domains of all operators before the update */
+void shard_units(shard *s);   /* after the choices: in which units dimensions are split */
+
+/* ---- shard_terms.c: the order of sums ---- */
+void shard_reorder_sums(shard *s);
+
+/* ---- shard_choose.c: the least cost ---- */
+bool shard_choose(shard *s);
+
+/* ---- shard_update.c: the update follows the weights ---- */
+void shard_update(shard *s);
+
+/* ---- shard_layouts.c: types and relayouts ---- */
+void shard_layouts(shard *s);
+
+/* ---- shard_warnings.c ---- */
+void shard_warnings(shard *s);
+
+/* ---- shard_search.c: the minimum of a sum of tables ---- */
+typedef struct shard_search shard_search;
+shard_search *shard_search_create(dtm_arena *arena);
+uint32_t shard_search_variable(shard_search *search, uint32_t size);
+/* Adds a cost for each value of a, or pair of values (b fastest). INFINITY forbids. */
+void shard_search_cost(shard_search *search, uint32_t a, const double *costs);
+void shard_search_cost2(shard_search *search, uint32_t a, uint32_t b, const double *costs);
+/* The assignment of least total cost, of equal ones the first in order of variables' elimination. Returns the cost; exact
+ * is false if tables would have grown past the bound and variables had to be fixed first. */
+double shard_search_solve(shard_search *search, uint32_t *assignment, bool *exact);
+/* The same by trying all: the twin for tests. */
+double shard_search_brute_force(const shard_search *search, uint32_t *assignment);
+
+#endif

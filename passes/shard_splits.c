@@ -1,0 +1,482 @@
+/* What `AXIS splits ..` says of each operator, and what it leaves open: the domain of choices for shard_choose.c. */
+#include "passes/passes.h"
+#include "passes/shard.h"
+
+#include <string.h>
+
+/* ---- the rules ---- */
+
+/* The first dimension of the first input: the batch, which microbatches cut. */
+static void find_batch(dtm_module *m, dtm_op op, void *state) {
+    dtm_dim *batch = state;
+    if (m->ops[op].kind != DTM_OP_INPUT || *batch) return;
+    const dtm_type_data *type = dtm_value_type(m, m->ops[op].results[0]);
+    if (type->rank) *batch = type->dims[0];
+}
+
+static void add_time_axis(shard *s) {
+    dtm_module *m = s->module;
+    dtm_mesh *mesh = &m->settings.mesh;
+    for (int a = 0; a < mesh->count; a++)
+        if (mesh->axes[a].time) return;
+    if (m->settings.microbatches <= 1 || mesh->count == DTM_MAX_AXES) return;
+    mesh->axes[mesh->count++] = (dtm_axis_data){dtm_string_of(m->context, "microbatch"), m->settings.microbatches, true,
+                                                m->settings.microbatches_span};
+}
+
+static bool keep_names(const shard *s, const dtm_keep_rule *keep, dtm_value value) {
+    const dtm_module *m = s->module;
+    if (dtm_value_source_name(m, value) != keep->value) return false;
+    dtm_op repeat = dtm_value_repeat(m, value);
+    return (repeat ? m->ops[repeat].attributes.name : 0) == keep->region;
+}
+
+/* `keep x`: all readers of x read a relayout of it instead, whose layout is the one kept. */
+static void insert_keeps(shard *s) {
+    dtm_module *m = s->module;
+    size_t n = m->n_values;
+    for (size_t k = 0; k < m->settings.n_keeps; k++) {
+        const dtm_keep_rule *keep = &m->settings.keeps[k];
+        for (dtm_value v = 1; v < n; v++) {
+            dtm_op def = m->values[v].def;
+            if (!def || !m->ops[def].region || !keep_names(s, keep, v)) continue;
+            dtm_builder b = dtm_builder_after(m, def);
+            dtm_type type = m->values[v].type;
+            dtm_op op = dtm_build_op(&b, DTM_OP_RELAYOUT, &v, 1, NULL, &type, 1, dtm_value_name(m, v));
+            dtm_value kept = dtm_result(m, op, 0);
+            dtm_replace_uses(m, v, kept);
+            m->ops[op].operands[0] = v;
+            DTM_PUSH(s->arena, s->keeps, s->n_keeps, s->cap_keeps, ((shard_keep){op, keep}));
+        }
+    }
+}
+
+void shard_rules(shard *s) {
+    dtm_module *m = s->module;
+    add_time_axis(s);
+    const dtm_mesh *mesh = &m->settings.mesh;
+    for (int a = 0; a < mesh->count; a++)
+        if (mesh->axes[a].size > 1) {
+            s->axes |= (uint16_t)(1 << a);
+            if (mesh->axes[a].time) s->time |= (uint16_t)(1 << a);
+        }
+    for (size_t i = 0; i < m->settings.n_splits; i++) s->rules[m->settings.splits[i].axis] = &m->settings.splits[i];
+    dtm_dim batch = 0;
+    dtm_walk(m, find_batch, &batch);
+    for (int a = 0; a < mesh->count; a++)
+        if (mesh->axes[a].time && batch) {
+            dtm_splits_rule *rule = dtm_arena_alloc(s->arena, sizeof *rule);
+            *rule = (dtm_splits_rule){.axis = (uint8_t)a, .count = 1, .dims = {batch}, .span = mesh->axes[a].span};
+            s->rules[a] = rule;
+        }
+    if (s->axes) insert_keeps(s);
+}
+
+/* ---- the first dimension listed ---- */
+
+static bool has_name(const dtm_factor *f, dtm_dim dim) {
+    for (int i = 0; i < f->n_names; i++)
+        if (f->names[i] == dim) return true;
+    return false;
+}
+
+static bool is_attention(dtm_op_kind kind) { return kind == DTM_OP_ATTENTION || kind == DTM_OP_ATTENTION_BACKWARD; }
+
+/* The factor of attention whose blocks `alltoall` hands out: query heads if they have a name of their own, else the last
+ * dimension that queries and keys share. */
+static int heads_factor(const shard *s, dtm_op op) {
+    const shard_op *o = &s->ops[op];
+    int found = -1;
+    for (int f = 0; f < o->n_factors; f++) {
+        const dtm_factor *factor = &o->factors[f];
+        if (factor->positions || factor->kind == DTM_FACTOR_FIXED) continue;
+        if (factor->n_names == 2 || factor->operand_dim[1] < 0) return f;
+        if (factor->operand_dim[0] > 0) found = f;
+    }
+    return found;
+}
+
+/* `using` not said: gathering keys and values, and scattering their gradients, or exchanging all that goes in and out. */
+static bool gather_is_cheaper(const shard *s, dtm_op op, int axis) {
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    double gather = 0, exchange = 0, time;
+    for (uint32_t i = 0; i < 3; i++) {
+        int64_t bytes = dtm_local_bytes_max(s->module, s->module->values[data->operands[i]].type);
+        dtm_algorithm_choose(s->module, DTM_COLLECTIVE_ALL_TO_ALL, (uint16_t)(1 << axis), bytes, &time);
+        exchange += i ? time : 2 * time; /* o is as large as q */
+        if (!i) continue;
+        dtm_algorithm_choose(s->module, DTM_COLLECTIVE_ALL_GATHER, (uint16_t)(1 << axis), bytes, &time);
+        gather += time;
+    }
+    return gather <= exchange;
+}
+
+static shard_choice heads_choice(const shard *s, dtm_op op, int axis, int factor) {
+    const dtm_factor *f = &s->ops[op].factors[factor];
+    bool few = f->n_names == 2 && s->few[axis][f->names[1]];
+    return (shard_choice)((few ? CHOICE_QUERIES : CHOICE_FACTOR) + factor);
+}
+
+static shard_choice positions_choice(const shard *s, dtm_op op, int axis, int factor) {
+    dtm_using using = s->rules[axis]->using;
+    int heads = heads_factor(s, op);
+    bool exchange = using == DTM_USING_ALLTOALL || (using == DTM_USING_COST && !gather_is_cheaper(s, op, axis));
+    if (exchange && heads >= 0) return heads_choice(s, op, axis, heads);
+    return (shard_choice)(CHOICE_FACTOR + factor);
+}
+
+/* What splitting along a dimension of the list comes to; CHOICE_NONE: the operator lacks it. */
+static shard_choice choice_for(const shard *s, dtm_op op, int axis, dtm_dim dim) {
+    const shard_op *o = &s->ops[op];
+    for (int f = 0; f < o->n_factors; f++) {
+        const dtm_factor *factor = &o->factors[f];
+        if (factor->kind == DTM_FACTOR_FIXED || !has_name(factor, dim)) continue;
+        if (factor->positions) return positions_choice(s, op, axis, f);
+        if (is_attention(s->module->ops[op].kind)) return heads_choice(s, op, axis, f);
+        return s->few[axis][dim] ? CHOICE_ALIKE : (shard_choice)(CHOICE_FACTOR + f);
+    }
+    return CHOICE_NONE;
+}
+
+shard_choice shard_listed(const shard *s, dtm_op op, int axis) {
+    const dtm_splits_rule *rule = s->rules[axis];
+    if (!rule) return CHOICE_NONE;
+    if (s->ops[op].inner[axis]) {
+        shard_choice choice = choice_for(s, op, axis, s->ops[op].inner[axis]);
+        return choice == CHOICE_NONE ? CHOICE_ALIKE : choice;
+    }
+    for (int i = 0; i < rule->count; i++) {
+        shard_choice choice = choice_for(s, op, axis, rule->dims[i]);
+        if (choice != CHOICE_NONE) return choice;
+    }
+    return CHOICE_NONE;
+}
+
+static const dtm_factor *split_factor(const shard *s, dtm_op op, shard_choice choice) {
+    if (choice < CHOICE_FACTOR || choice >= CHOICE_STATE) return NULL;
+    return &s->ops[op].factors[choice - (choice >= CHOICE_QUERIES ? CHOICE_QUERIES : CHOICE_FACTOR)];
+}
+
+/* ---- key/value heads too few for the axes that split heads ---- */
+
+static bool lists(const dtm_splits_rule *rule, dtm_dim a, dtm_dim b) {
+    for (int i = 0; rule && i < rule->count; i++)
+        if (rule->dims[i] == a || rule->dims[i] == b) return true;
+    return false;
+}
+
+static void mark_few(shard *s, dtm_op op) {
+    if (!is_attention(s->module->ops[op].kind)) return;
+    for (int f = 0; f < s->ops[op].n_factors; f++) {
+        const dtm_factor *factor = &s->ops[op].factors[f];
+        if (factor->n_names < 2) continue;
+        int64_t groups = s->module->dims[factor->names[1]].size, parts = 1;
+        for (int by_list = 1; by_list >= 0; by_list--) /* first the axes that list heads, then those that exchange them */
+            for (int a = 0; a < s->module->settings.mesh.count; a++) {
+                if (!(s->axes >> a & 1) || (s->time >> a & 1) || lists(s->rules[a], factor->names[0], factor->names[1]) != by_list)
+                    continue;
+                if (!by_list && (!s->rules[a] || !lists(s->rules[a], s->module->ops[op].attributes.over[0], 0) ||
+                                 s->rules[a]->using == DTM_USING_GATHER))
+                    continue;
+                int64_t size = s->module->settings.mesh.axes[a].size;
+                if (parts * size > groups) s->few[a][factor->names[1]] = true;
+                else parts *= size;
+            }
+    }
+}
+
+/* ---- operators to be expanded ---- */
+
+static bool normalises(const shard *s, dtm_op op, int axis, dtm_dim *dim) {
+    const dtm_factor *f = split_factor(s, op, shard_listed(s, op, axis));
+    if (!f || f->kind != DTM_FACTOR_NORMALISED) return false;
+    *dim = f->names[0];
+    return true;
+}
+
+static void attach_keeps(shard *s) {
+    for (size_t i = 0; i < s->n_keeps; i++) s->ops[s->keeps[i].op].keep = s->keeps[i].rule;
+}
+
+bool shard_expand(shard *s) {
+    dtm_module *m = s->module;
+    for (int a = 0; a < DTM_MAX_AXES; a++) s->few[a] = dtm_arena_alloc(s->arena, m->n_dims);
+    for (size_t i = 0; i < s->n_order; i++) mark_few(s, s->order[i]);
+    dtm_op *expanded = s->order;
+    size_t n = s->n_order;
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        dtm_dim inner[DTM_MAX_AXES] = {0};
+        bool found = false;
+        if (s->ops[expanded[i]].phase == PHASE_UPDATE) continue;
+        for (int a = 0; a < m->settings.mesh.count; a++)
+            if (s->axes >> a & 1 && normalises(s, expanded[i], a, &inner[a])) found = true;
+        if (!found) continue;
+        size_t first = m->n_ops;
+        if (!dtm_expand(m, expanded[i]))
+            dtm_broken("shard", "%s cannot be expanded", dtm_op_rows[m->ops[expanded[i]].kind].name);
+        for (dtm_op made = (dtm_op)first; made < m->n_ops; made++) {
+            shard_inner mark = {made, {0}};
+            memcpy(mark.dims, inner, sizeof inner);
+            DTM_PUSH(s->arena, s->inners, s->n_inners, s->cap_inners, mark);
+        }
+        any = true;
+    }
+    if (any) shard_describe(s);
+    for (size_t i = 0; i < s->n_inners; i++)
+        memcpy(s->ops[s->inners[i].op].inner, s->inners[i].dims, sizeof s->inners[i].dims);
+    attach_keeps(s);
+    return true;
+}
+
+/* ---- domains ---- */
+
+static void offer(shard_domain *d, shard_choice choice) {
+    for (int i = 0; i < d->count; i++)
+        if (d->choices[i] == choice) return;
+    if (d->count < MAX_CHOICES) d->choices[d->count++] = choice;
+}
+
+static bool is_float(const dtm_type_data *type) {
+    return type->dtype == DTM_F32 || type->dtype == DTM_F16 || type->dtype == DTM_BF16;
+}
+
+/* Every linear set without a constant: a number cannot be a term of itself. */
+static void offer_terms(const shard *s, dtm_op op, shard_domain *d) {
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    for (int i = 0; i < s->ops[op].n_sets; i++) {
+        bool constant = false;
+        for (uint32_t k = 0; k < data->n_operands; k++)
+            constant |= (s->ops[op].sets[i] >> k & 1) && shard_is_constant(s, data->operands[k]);
+        if (!constant) offer(d, (shard_choice)(CHOICE_TERM + i));
+    }
+}
+
+/* The states a value can be in on an axis that are any use: split along what the rule lists, alike, pending. */
+static void offer_states(const shard *s, dtm_value value, int axis, bool pending, shard_domain *d) {
+    const dtm_type_data *type = dtm_value_type(s->module, value);
+    const dtm_splits_rule *rule = s->rules[axis];
+    for (int i = 0; rule && i < rule->count; i++) {
+        int dim = dtm_type_dim_index(type, rule->dims[i]);
+        if (dim >= 0 && !s->few[axis][rule->dims[i]]) offer(d, (shard_choice)(CHOICE_STATE + STATE_DIM + dim));
+    }
+    offer(d, CHOICE_STATE + STATE_ALIKE);
+    if (pending && is_float(type)) offer(d, CHOICE_STATE + STATE_SUM);
+}
+
+static bool keep_allows(const shard *s, const dtm_keep_rule *keep, const dtm_type_data *type, int axis, shard_state state) {
+    bool whole = false;
+    for (int i = 0; i < keep->count; i++) {
+        int dim = dtm_type_dim_index(type, keep->dims[i].dim);
+        for (int k = 0; k < keep->dims[i].n_axes; k++)
+            if (keep->dims[i].axes[k] == axis) return state == STATE_DIM + dim;
+        if (!keep->dims[i].whole) continue;
+        whole |= lists(s->rules[axis], keep->dims[i].dim, 0);
+        if (state == STATE_DIM + dim) return false;
+    }
+    return !whole || state != STATE_SUM;
+}
+
+/* The layout kept, and what else it may be on the axes that the rule leaves free. */
+static void offer_kept(const shard *s, dtm_op op, int axis, shard_domain *d) {
+    const dtm_keep_rule *keep = s->ops[op].keep;
+    dtm_value value = s->module->ops[op].results[0];
+    const dtm_type_data *type = dtm_value_type(s->module, value);
+    shard_domain all = {0};
+    offer_states(s, value, axis, true, &all);
+    for (int dim = 0; dim < type->rank; dim++) offer(&all, (shard_choice)(CHOICE_STATE + STATE_DIM + dim));
+    for (int i = 0; i < all.count; i++)
+        if (keep_allows(s, keep, type, axis, all.choices[i] - CHOICE_STATE)) offer(d, all.choices[i]);
+}
+
+/* An operator whose result is kept otherwise than the list would split it is computed as it is kept. */
+static void follow_keep(const shard *s, dtm_op op, int axis, shard_domain *d) {
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    for (uint32_t r = 0; r < data->n_results; r++) {
+        dtm_value value = data->results[r];
+        if (s->n_readers[value] != 1) continue;
+        const dtm_keep_rule *keep = s->ops[s->readers[value][0]].keep;
+        if (!keep) continue;
+        const dtm_type_data *type = dtm_value_type(s->module, value);
+        shard_domain kept = {0}, all = *d;
+        offer(&all, CHOICE_ALIKE);
+        for (int f = 0; f < s->ops[op].n_factors; f++)
+            if (s->ops[op].factors[f].kind == DTM_FACTOR_CARRIED) offer(&all, (shard_choice)(CHOICE_FACTOR + f));
+        for (int i = 0; i < all.count; i++) {
+            shard_state state = shard_result_state(s, op, all.choices[i], r);
+            bool fits = state == STATE_SUM || state == STATE_MAX || keep_allows(s, keep, type, axis, state);
+            if (fits && i < d->count) offer(&kept, all.choices[i]);
+            if (fits && i >= d->count && !kept.count) offer(&kept, all.choices[i]);
+        }
+        if (kept.count) *d = kept;
+    }
+}
+
+/* Computed from scalars or nothing: any split is as good as another. */
+static bool is_free(const shard *s, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    if (data->kind < DTM_OP_ADD || data->kind > DTM_OP_EXPAND) return false;
+    for (uint32_t i = 0; i < data->n_operands; i++)
+        if (dtm_value_type(s->module, data->operands[i])->rank) return false;
+    return true;
+}
+
+static bool is_reduction(dtm_op_kind kind) {
+    return kind == DTM_OP_SUM || kind == DTM_OP_MEAN || kind == DTM_OP_REDUCE_MAX;
+}
+
+static bool all_inputs_only(const shard *s, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    for (uint32_t i = 0; i < data->n_results; i++)
+        if (!s->input_only[data->results[i]]) return false;
+    return data->n_results > 0;
+}
+
+static void offer_all_listed(const shard *s, dtm_op op, int axis, shard_domain *d) {
+    for (int i = 0; i < s->rules[axis]->count; i++) {
+        shard_choice choice = choice_for(s, op, axis, s->rules[axis]->dims[i]);
+        if (choice != CHOICE_NONE) offer(d, choice);
+    }
+    offer(d, CHOICE_ALIKE);
+}
+
+static void domain_of_operator(const shard *s, dtm_op op, int axis, shard_domain *d) {
+    dtm_op_kind kind = s->module->ops[op].kind;
+    shard_choice listed = shard_listed(s, op, axis);
+    const dtm_factor *f = split_factor(s, op, listed);
+    bool in_time = s->time >> axis & 1;
+    if (s->rules[axis] && (s->rules[axis]->by_cost || is_free(s, op))) offer_all_listed(s, op, axis, d);
+    else if (f) offer(d, listed);
+    else offer(d, CHOICE_ALIKE);
+    /* Before the first microbatch, what depends on inputs alone is computed for all of them at once. */
+    if (in_time && all_inputs_only(s, op)) {
+        if (f && f->kind == DTM_FACTOR_REDUCED) d->count = 0;
+        offer(d, CHOICE_ALIKE);
+        return;
+    }
+    if (f && is_reduction(kind) && !in_time) offer(d, CHOICE_ALIKE); /* law 6 */
+    if (!f || kind == DTM_OP_ADD || kind == DTM_OP_SUB || s->rules[axis]->by_cost) offer_terms(s, op, d);
+}
+
+static void domain_of(shard *s, dtm_op op, int axis, shard_domain *d) {
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    if (s->ops[op].keep) offer_kept(s, op, axis, d);
+    else if (data->kind == DTM_OP_OUTPUT) offer_states(s, data->operands[0], axis, false, d);
+    else if (shard_is_source(data->kind)) offer_states(s, data->results[0], axis, false, d);
+    else if (shard_is_identity(data->kind)) offer_states(s, data->results[0], axis, true, d);
+    else if (data->kind == DTM_OP_REPORT) offer(d, CHOICE_ALIKE);
+    else if (data->kind != DTM_OP_STORE && data->kind != DTM_OP_GRADIENT) domain_of_operator(s, op, axis, d);
+    if (!s->ops[op].keep) follow_keep(s, op, axis, d);
+}
+
+/* ---- what leads where ---- */
+
+static bool leads_to_gradients_only(const shard *s, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    if (s->ops[op].phase == PHASE_UPDATE || data->kind == DTM_OP_GRADIENT) return true;
+    for (uint32_t r = 0; r < data->n_results; r++)
+        if (!s->gradient_only[data->results[r]]) return false;
+    return data->n_results > 0;
+}
+
+/* Backwards, until carried values agree with what they are carried from. */
+static void mark_gradient_only(shard *s) {
+    const dtm_module *m = s->module;
+    s->gradient_only = dtm_arena_alloc(s->arena, m->n_values);
+    for (size_t i = 0; i < s->n_order; i++)
+        for (uint32_t r = 0; r < m->ops[s->order[i]].n_results; r++)
+            s->gradient_only[m->ops[s->order[i]].results[r]] = s->ops[s->order[i]].phase == PHASE_BACKWARD;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (size_t i = s->n_order; i-- > 0;) {
+            dtm_op op = s->order[i];
+            if (leads_to_gradients_only(s, op)) continue;
+            for (uint32_t k = 0; k < m->ops[op].n_operands; k++) {
+                changed |= s->gradient_only[m->ops[op].operands[k]];
+                s->gradient_only[m->ops[op].operands[k]] = false;
+            }
+        }
+    }
+}
+
+static void mark_input_only(shard *s) {
+    const dtm_module *m = s->module;
+    s->input_only = dtm_arena_alloc(s->arena, m->n_values);
+    memset(s->input_only, 1, m->n_values);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (size_t i = 0; i < s->n_order; i++) {
+            const dtm_op_data *data = dtm_op_get(m, s->order[i]);
+            bool only = data->kind != DTM_OP_WEIGHT && data->kind != DTM_OP_STATE && data->kind != DTM_OP_DROPOUT;
+            for (uint32_t k = 0; k < data->n_operands; k++) only &= s->input_only[data->operands[k]];
+            for (uint32_t r = 0; r < data->n_results; r++)
+                if (s->input_only[data->results[r]] && !only) {
+                    s->input_only[data->results[r]] = false;
+                    changed = true;
+                }
+        }
+    }
+}
+
+void shard_domains(shard *s) {
+    mark_gradient_only(s);
+    mark_input_only(s);
+    for (size_t i = 0; i < s->n_order; i++) {
+        shard_op *o = &s->ops[s->order[i]];
+        if (o->phase == PHASE_UPDATE) continue;
+        for (int a = 0; a < s->module->settings.mesh.count; a++) {
+            o->domain[a].count = 0;
+            if (s->axes >> a & 1) domain_of(s, s->order[i], a, &o->domain[a]);
+        }
+    }
+}
+
+/* ---- units ---- */
+
+static uint32_t common_multiple(uint32_t a, uint32_t b) {
+    uint32_t x = a, y = b;
+    while (y) {
+        uint32_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+/* In what multiples the factor must be split so that every dimension of it is cut where others want it cut. */
+static bool agree_on_units(shard *s, dtm_op op, int axis, const dtm_factor *f) {
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    uint32_t base = 1, *units = s->units[axis];
+    bool changed = false;
+    for (int write = 0; write < 2; write++)
+        for (uint32_t i = 0; i < data->n_operands + data->n_results; i++) {
+            bool result = i >= data->n_operands;
+            uint32_t index = result ? i - data->n_operands : i;
+            int dim = result ? f->result_dim[index] : f->operand_dim[index];
+            if (dim < 0) continue;
+            dtm_dim name = dtm_value_type(s->module, result ? data->results[index] : data->operands[index])->dims[dim];
+            uint32_t unit = result ? f->result_unit[index] : f->operand_unit[index];
+            if (!write) base = common_multiple(base, common_multiple(units[name], unit) / unit);
+            else if (units[name] != base * unit) {
+                units[name] = base * unit;
+                changed = true;
+            }
+        }
+    return changed;
+}
+
+void shard_units(shard *s) {
+    for (int a = 0; a < s->module->settings.mesh.count; a++) {
+        s->units[a] = dtm_arena_alloc(s->arena, s->module->n_dims * sizeof *s->units[a]);
+        for (size_t d = 0; d < s->module->n_dims; d++) s->units[a][d] = 1;
+        bool changed = (s->axes >> a & 1) != 0;
+        for (int round = 0; changed && round < 16; round++) {
+            changed = false;
+            for (size_t i = 0; i < s->n_order; i++) {
+                shard_choice choice = s->ops[s->order[i]].choice[a];
+                if (choice < CHOICE_FACTOR || choice >= CHOICE_QUERIES) continue;
+                changed |= agree_on_units(s, s->order[i], a, &s->ops[s->order[i]].factors[choice - CHOICE_FACTOR]);
+            }
+        }
+    }
+}
