@@ -1,0 +1,121 @@
+/* After memory: every value must still own its bytes where it is read. All ranks have one arena layout, so one map
+ * serves for all: it holds for each byte the slot that wrote it last. */
+#include "passes/interpret_state.h"
+
+#include <string.h>
+
+enum { MOST_ARENA_BYTES = 1 << 27 };
+
+static bool checked(const dtm_run *run) {
+    return run->owners != NULL;
+}
+
+bool dtm_storage_begin(dtm_run *run) {
+    if (!run->options.check_storage || run->module->arena_bytes <= 0) return true;
+    if (run->module->arena_bytes > MOST_ARENA_BYTES) {
+        dtm_error(run->context, (dtm_span){0, 0, 0}, DTM_INTERPRET_BUDGET,
+                  "too large to check its storage: an arena of %lld bytes, the limit is %d",
+                  (long long)run->module->arena_bytes, MOST_ARENA_BYTES);
+        return !(run->failed = true);
+    }
+    run->owners = dtm_arena_alloc(run->arena, (size_t)run->module->arena_bytes * sizeof *run->owners);
+    run->owner_of = dtm_arena_alloc(run->arena, run->n_slots * sizeof *run->owner_of);
+    run->stored = dtm_arena_alloc(run->arena, run->n_slots * sizeof *run->stored);
+    return true;
+}
+
+void dtm_storage_step(dtm_run *run) {
+    if (checked(run)) memset(run->stored, 0, run->n_slots * sizeof *run->stored);
+}
+
+static int64_t address(const dtm_run *run, dtm_value value, size_t slot) {
+    const dtm_storage *storage = &run->module->values[value].storage;
+    const dtm_slots *slots = &run->slots[value];
+    int64_t copies = slots->depth ? run->loops[slots->loops[slots->depth - 1]].copies : 1;
+    int64_t i = (int64_t)(slot - slots->base) % copies;
+    int64_t modulus = storage->modulus ? storage->modulus : 1;
+    return storage->offset + (i + storage->shift) % modulus * storage->stride;
+}
+
+/* Of the largest block any rank has. */
+static int64_t bytes_of(dtm_run *run, dtm_value value) {
+    dtm_type type = run->module->values[value].type;
+    int64_t most = 0;
+    for (int64_t rank = 0; rank < run->ranks; rank++) {
+        int64_t elements = dtm_run_extent(run, type, rank)->elements;
+        if (elements > most) most = elements;
+    }
+    return most * dtm_dtype_bytes((dtm_dtype)run->module->types[type].dtype);
+}
+
+static bool in_arena(const dtm_run *run, dtm_value value) {
+    const dtm_value_data *data = &run->module->values[value];
+    return data->def && data->storage.offset >= 0;
+}
+
+static bool storage_error(dtm_run *run, const dtm_op_data *op, const char *format, const char *a, const char *b) {
+    if (!run->failed) dtm_error(run->context, op ? op->span : (dtm_span){0, 0, 0}, DTM_INTERPRET_STORAGE, format, a, b);
+    return !(run->failed = true);
+}
+
+void dtm_storage_write(dtm_run *run, dtm_value value, size_t slot) {
+    if (!checked(run) || run->failed) return;
+    run->owner_of[slot] = 0;
+    if (!in_arena(run, value)) return;
+    int64_t begin = address(run, value, slot), bytes = bytes_of(run, value);
+    if (begin + bytes > run->module->arena_bytes) {
+        storage_error(run, NULL, "`%s` reaches beyond the arena%s", dtm_value_name(run->module, value), "");
+        return;
+    }
+    run->owner_of[slot] = (uint32_t)slot + 1;
+    for (int64_t i = 0; i < bytes; i++) run->owners[begin + i] = (uint32_t)slot + 1;
+}
+
+bool dtm_storage_alias(dtm_run *run, const dtm_op_data *op, dtm_value value, size_t slot, dtm_value source,
+                       size_t source_slot) {
+    if (!checked(run)) return true;
+    bool same =
+        in_arena(run, value) && in_arena(run, source) && address(run, value, slot) == address(run, source, source_slot);
+    if (!in_arena(run, value) || same) {
+        run->owner_of[slot] = run->owner_of[source_slot];
+        return true;
+    }
+    if (!dtm_storage_read(run, op, source, source_slot)) return false;
+    dtm_storage_write(run, value, slot);
+    return !run->failed;
+}
+
+static const char *name_of_slot(const dtm_run *run, size_t slot) {
+    dtm_value found = 0;
+    for (dtm_value v = 1; v < run->module->n_values; v++)
+        if (run->slots[v].base <= slot && (!found || run->slots[v].base > run->slots[found].base)) found = v;
+    return found ? dtm_value_name(run->module, found) : "nothing";
+}
+
+bool dtm_storage_read(dtm_run *run, const dtm_op_data *op, dtm_value value, size_t slot) {
+    if (!checked(run) || run->in_fused || !run->owner_of[slot]) return true;
+    const char *name = dtm_value_name(run->module, value);
+    if (run->stored[slot])
+        return storage_error(run, op, "`%s` is read after its new value has been stored%s", name, "");
+    /* an alias without storage of its own reads the bytes of what it stands for, which are checked where they lie */
+    if (!in_arena(run, value)) return true;
+    int64_t begin = address(run, value, slot), bytes = bytes_of(run, value);
+    for (int64_t i = 0; i < bytes; i++)
+        if (run->owners[begin + i] != run->owner_of[slot])
+            return storage_error(run, op, "`%s` is read, but `%s` has been written over it", name,
+                                 run->owners[begin + i] ? name_of_slot(run, run->owners[begin + i] - 1) : "nothing");
+    return true;
+}
+
+bool dtm_storage_store(dtm_run *run, const dtm_op_data *op, dtm_value variable, size_t slot, dtm_value source,
+                       size_t source_slot) {
+    if (!checked(run)) return true;
+    if (!dtm_storage_read(run, op, source, source_slot)) return false;
+    if (in_arena(run, variable) && in_arena(run, source) &&
+        address(run, variable, slot) == address(run, source, source_slot))
+        run->owner_of[slot] = run->owner_of[source_slot];
+    else
+        dtm_storage_write(run, variable, slot);
+    run->stored[slot] = true;
+    return !run->failed;
+}

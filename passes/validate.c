@@ -1,0 +1,218 @@
+/* Translation validation: a module before and after a pass, on the same random inputs, must compute the same. Both are
+ * interpreted; what has a name outside (reports, outputs, gradients, weights, states) is compared. If something
+ * differs, both run again and keep every value of the step, and the first value that both name and that differs is the
+ * hint. */
+#include "passes/interpret.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { DIFFERS = 599 };
+
+double dtm_tensor_difference(const dtm_tensor *a, const dtm_tensor *b, double floor) {
+    if (a->elements != b->elements || a->rank != b->rank) return INFINITY;
+    double scale = floor, most = 0;
+    for (int64_t i = 0; i < a->elements; i++) {
+        double x = a->data[i], y = b->data[i];
+        if (x == y) {
+            if (isfinite(x) && fabs(x) > scale) scale = fabs(x);
+            continue;
+        }
+        double difference = fabs(x - y);
+        if (!isfinite(difference)) return INFINITY; /* a NaN, or one infinity */
+        if (difference > most) most = difference;
+        if (fabs(x) > scale) scale = fabs(x);
+        if (fabs(y) > scale) scale = fabs(y);
+    }
+    return most == 0 ? 0 : most / scale;
+}
+
+static double magnitude(const dtm_tensor *tensor) {
+    double most = 0;
+    for (int64_t i = 0; i < tensor->elements; i++)
+        if (isfinite(tensor->data[i]) && fabs(tensor->data[i]) > most) most = fabs(tensor->data[i]);
+    return most;
+}
+
+/* States of one kind (`m`, `v`) share a scale: what follows the last dot. */
+static const char *kind_of(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dot ? dot : name;
+}
+
+/* What is exactly zero in theory is rounding in practice: it is measured by the largest of its kind, a thousandth of
+ * it. */
+static double floor_of(const dtm_tensors *list, const dtm_tensor *tensor, bool by_kind) {
+    double most = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        const dtm_tensor *other = &list->data[i];
+        if (other->step != tensor->step || (by_kind && strcmp(kind_of(other->name), kind_of(tensor->name)))) continue;
+        double m = magnitude(other);
+        if (m > most) most = m;
+    }
+    return most * 1e-3;
+}
+
+/* The first tensor in a list that differs from its namesake. */
+typedef struct finding {
+    const char *what;                 /* "gradient" */
+    const dtm_tensor *before, *after; /* after NULL: it is missing */
+    double difference;
+} finding;
+
+static bool compare_lists(const dtm_tensors *before, const dtm_tensors *after, const char *what, bool floored,
+                          bool by_kind, double tolerance, finding *found) {
+    if (found->what) return false;
+    for (size_t i = 0; i < before->count; i++) {
+        const dtm_tensor *a = &before->data[i], *b = NULL;
+        if (i < after->count && !strcmp(after->data[i].name, a->name) && after->data[i].step == a->step)
+            b = &after->data[i];
+        else
+            b = dtm_tensors_find(after, a->name, a->step);
+        double difference = b ? dtm_tensor_difference(a, b, 1e-300) : INFINITY;
+        if (difference <= tolerance) continue;
+        if (b && floored) difference = dtm_tensor_difference(a, b, floor_of(before, a, by_kind) + 1e-300);
+        if (difference <= tolerance) continue;
+        *found = (finding){what, a, b, difference};
+        return false;
+    }
+    return true;
+}
+
+static bool compare(const dtm_interpretation *before, const dtm_interpretation *after, bool updates, double tolerance,
+                    finding *found) {
+    *found = (finding){0};
+    if (!compare_lists(&before->reports, &after->reports, "report", false, false, tolerance, found) ||
+        !compare_lists(&before->outputs, &after->outputs, "output", true, false, tolerance, found))
+        return false;
+    if (!updates) return true;
+    return compare_lists(&before->gradients, &after->gradients, "gradient", true, false, tolerance, found) &&
+           compare_lists(&before->weights, &after->weights, "updated weight", true, false, tolerance, found) &&
+           compare_lists(&before->states, &after->states, "updated state", true, true, tolerance, found);
+}
+
+/* ---- what to say ---- */
+
+static bool same_shape(const dtm_tensor *a, const dtm_tensor *b) {
+    if (a->rank != b->rank || a->dtype != b->dtype) return false;
+    for (int d = 0; d < a->rank; d++)
+        if (strcmp(a->dims[d], b->dims[d]) || a->sizes[d] != b->sizes[d]) return false;
+    return true;
+}
+
+/* The element where two tensors differ most, NaN above all. */
+static int64_t worst_element(const dtm_tensor *a, const dtm_tensor *b) {
+    int64_t worst = 0;
+    double most = -1;
+    for (int64_t i = 0; i < a->elements; i++) {
+        double difference = a->data[i] == b->data[i] ? 0 : fabs(a->data[i] - b->data[i]);
+        if (isnan(difference)) return i;
+        if (difference > most) {
+            most = difference;
+            worst = i;
+        }
+    }
+    return worst;
+}
+
+static const char *element_text(dtm_arena *arena, const dtm_tensor *a, const dtm_tensor *b) {
+    int64_t worst = worst_element(a, b), rest = worst;
+    int64_t index[DTM_MAX_RANK];
+    for (int d = a->rank - 1; d >= 0; d--) {
+        index[d] = rest % a->sizes[d];
+        rest /= a->sizes[d];
+    }
+    dtm_text text = {.arena = arena};
+    if (a->rank) dtm_text_printf(&text, "at [");
+    for (int d = 0; d < a->rank; d++)
+        dtm_text_printf(&text, "%s%s = %lld", d ? ", " : "", a->dims[d], (long long)index[d]);
+    dtm_text_printf(&text, "%s%.12g before, %.12g after", a->rank ? "] " : "", a->data[worst], b->data[worst]);
+    return text.data;
+}
+
+static void report_first_value(dtm_context *context, const dtm_interpretation *before, const dtm_interpretation *after,
+                               double tolerance) {
+    for (size_t i = 0; i < after->values.count; i++) {
+        const dtm_tensor *b = &after->values.data[i], *a = dtm_tensors_find(&before->values, b->name, 0);
+        if (!a || !same_shape(a, b)) continue;
+        double most = magnitude(a) > magnitude(b) ? magnitude(a) : magnitude(b);
+        if (dtm_tensor_difference(a, b, most * 1e-3 + 1e-18) <= tolerance) continue;
+        dtm_note(context, (dtm_span){0, 0, 0},
+                 "in order of execution, `%s` is the first value of both that differs: %s", b->name,
+                 element_text(after->arena, a, b));
+        return;
+    }
+    dtm_note(context, (dtm_span){0, 0, 0}, "no value that both name and shape alike differs");
+}
+
+static void report_difference(dtm_context *context, const char *pass, const finding *found, dtm_arena *arena) {
+    dtm_span nowhere = {0, 0, 0};
+    if (!found->after)
+        dtm_error(context, nowhere, DIFFERS, "the pass `%s` loses the %s `%s`", pass, found->what, found->before->name);
+    else if (found->before->elements != found->after->elements || found->before->rank != found->after->rank)
+        dtm_error(context, nowhere, DIFFERS, "the pass `%s` changes the shape of the %s `%s`", pass, found->what,
+                  found->before->name);
+    else
+        dtm_error(context, nowhere, DIFFERS, "the pass `%s` changes the %s `%s` of step %lld by %.3g: %s", pass,
+                  found->what, found->before->name, (long long)found->before->step, found->difference,
+                  element_text(arena, found->before, found->after));
+}
+
+/* ---- both runs ---- */
+
+/* Before autodiff nothing is updated: only the first step and what it reports can be compared. */
+static bool has_update(const dtm_module *module) {
+    for (dtm_op o = 1; o < module->n_ops; o++)
+        if (module->ops[o].kind == DTM_OP_STORE) return true;
+    return false;
+}
+
+/* What inputs must satisfy in both modules. */
+static size_t join_bounds(const dtm_module *before, const dtm_module *after, dtm_arena *arena, dtm_input_bound **out) {
+    dtm_input_bound *a, *b;
+    size_t n_a = dtm_input_bounds(before, arena, &a), n_b = dtm_input_bounds(after, arena, &b);
+    for (size_t i = 0; i < n_a; i++)
+        for (size_t j = 0; j < n_b; j++) {
+            if (a[i].name != b[j].name) continue;
+            if (b[j].bound && (!a[i].bound || b[j].bound < a[i].bound)) a[i].bound = b[j].bound;
+        }
+    *out = a;
+    return n_a;
+}
+
+bool dtm_validate(const dtm_module *before, const dtm_module *after, const char *pass,
+                  const dtm_validate_options *options) {
+    dtm_validate_options chosen = options ? *options : (dtm_validate_options){0};
+    double tolerance = chosen.tolerance > 0 ? chosen.tolerance : 1e-9;
+    dtm_arena *arena = dtm_arena_create();
+    dtm_input_bound *bounds;
+    size_t n_bounds = join_bounds(before, after, arena, &bounds);
+    bool updates = has_update(before);
+    dtm_interpret_options run = {.steps = !updates           ? 1
+                                          : chosen.steps > 0 ? chosen.steps
+                                                             : 2,
+                                 .seed = chosen.seed,
+                                 .max_elements = chosen.max_elements,
+                                 .bounds = bounds,
+                                 .n_bounds = n_bounds};
+    dtm_interpret_options run_after = run;
+    run_after.check_storage = after->arena_bytes > 0;
+    run.check_storage = before->arena_bytes > 0;
+    dtm_interpretation *a = dtm_interpret(before, &run), *b = a ? dtm_interpret(after, &run_after) : NULL;
+    finding found = {0};
+    bool same = a && b && compare(a, b, updates, tolerance, &found);
+    if (a && !b) dtm_note(after->context, (dtm_span){0, 0, 0}, "after the pass `%s`", pass);
+    if (found.what) {
+        report_difference(after->context, pass, &found, arena);
+        bool at_end = !strncmp(found.what, "updated", 7);
+        run.keep_step = run_after.keep_step = at_end ? 1 : found.before->step;
+        dtm_interpretation *kept_a = dtm_interpret(before, &run), *kept_b = dtm_interpret(after, &run_after);
+        if (kept_a && kept_b) report_first_value(after->context, kept_a, kept_b, tolerance);
+        dtm_interpretation_destroy(kept_a);
+        dtm_interpretation_destroy(kept_b);
+    }
+    dtm_interpretation_destroy(a);
+    dtm_interpretation_destroy(b);
+    dtm_arena_destroy(arena);
+    return same;
+}
