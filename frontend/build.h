@@ -17,6 +17,7 @@ typedef struct dtm_parser {
     dtm_ast *ast;
     size_t errors;   /* syntax errors reported in this file */
     bool gave_up;    /* too many errors, or too deep */
+    dtm_span last_error;
 } dtm_parser;
 
 /* ---- parse.c ---- */

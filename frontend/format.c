@@ -80,7 +80,7 @@ static void hang_comments(printer *p, uint32_t inside, uint32_t end) {
         dtm_source_position(p->context, p->ast->file, comment->span.begin, &row, &column);
         line->column = count || comment->span.begin < inside ? SIZE_MAX : column - 1;
         line->comment = line->comment ? dtm_arena_printf(p->arena, "%s;%s", line->comment, text + 1) : text;
-        p->done = comment->span.end;
+        if (comment->span.end > p->done) p->done = comment->span.end;
     }
 }
 

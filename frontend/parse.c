@@ -21,14 +21,14 @@ void dtm_parser_error(dtm_parser *parser, dtm_span span, int code, const char *f
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     dtm_error(parser->context, span, code, "%s", text);
-    if (++parser->errors < DTM_MAX_SYNTAX_ERRORS) return;
-    dtm_note(parser->context, span, "%d errors: the rest of the file is not read", DTM_MAX_SYNTAX_ERRORS);
-    give_up(parser);
+    parser->last_error = span;
+    if (++parser->errors >= DTM_MAX_SYNTAX_ERRORS) give_up(parser);
 }
 
 void dtm_parser_too_deep(dtm_parser *parser, dtm_span span) {
+    if (parser->gave_up) return;
     dtm_parser_error(parser, span, 105, "this is nested more than %d deep", DTM_AST_MAX_DEPTH);
-    dtm_help(parser->context, "name a part of it: a value, or a `def`");
+    dtm_help(parser->context, "give a part of it a name");
     give_up(parser);
 }
 
@@ -49,7 +49,9 @@ static const char *source_of(dtm_parser *parser, dtm_span span) {
 }
 
 static const char *describe(dtm_parser *parser, const dtm_token *token) {
-    if (token->kind == 0) return "the end of the file";
+    size_t length;
+    dtm_source_text(parser->context, token->span.file, &length);
+    if (token->kind == 0 || (token->kind == END && token->span.begin == length)) return "the end of the file";
     if (token->kind == STRING) return dtm_arena_printf(parser->arena, "the string %s", source_of(parser, token->span));
     if (token->kind == END && token->span.begin == token->span.end) return "`}`";
     if (token->kind == END && *source_of(parser, token->span) == '\n') return "the end of the line";
@@ -80,14 +82,26 @@ static const char *name_role(const dtm_token *before) {
     return "a name";
 }
 
-/* Words that may follow almost anywhere say nothing about what is missing. */
-static bool says_little(const char *name) {
-    static const char *const little[] = {"`+`", "`-`", "`*`", "`/`", "`%`", "`==`", "`!=`", "`<`", "`<=`", "`>`", "`>=`",
-                                         "`over`", "`at`", "`as`", "`where`", "`on`", "`from`", "`with`", "`using`",
-                                         "`by`", "`per`", "`named`", "`why`", "`@`", "`reversed`", "`.`", "`~`",
-                                         "`storing`", "`..`"};
-    for (size_t i = 0; i < sizeof little / sizeof *little; i++)
-        if (strcmp(name, little[i]) == 0) return true;
+/* What is expected falls in three ranks: marks that say what is missing; words that may follow almost anywhere, named
+ * only if there is nothing better; operators, which may follow any operand. */
+static int rank(const char *name) {
+    static const char *const words[] = {"`over`", "`at`", "`as`", "`where`", "`on`", "`from`", "`with`", "`using`",
+                                        "`by`", "`per`", "`named`", "`why`", "`@`", "`reversed`", "`.`", "`~`",
+                                        "`storing`", "`..`", "`of`"};
+    static const char *const operators[] = {"`+`", "`-`", "`*`", "`/`", "`%`", "`==`", "`!=`", "`<`", "`<=`", "`>`",
+                                            "`>=`", "`(`"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(name, words[i]) == 0) return 1;
+    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++)
+        if (strcmp(name, operators[i]) == 0) return 2;
+    return 0;
+}
+
+/* Tokens that begin an expression: said as one. */
+static bool begins_expression(const char *name) {
+    static const char *const first[] = {"a name", "a name with dots", "a number", "a string", "`(`", "`-`", "`[`"};
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if (strcmp(name, first[i]) == 0) return true;
     return false;
 }
 
@@ -97,26 +111,28 @@ typedef struct choices {
 } choices;
 
 static void choose(choices *c, const char *item) {
+    if (strcmp(item, "`{ `") == 0) item = "`{`"; /* the grammar's two kinds of braces look alike */
+    if (strcmp(item, "` }`") == 0) item = "`}`";
     for (size_t i = 0; i < c->count; i++)
         if (strcmp(c->items[i], item) == 0) return;
     if (c->count < 8) c->items[c->count++] = item;
 }
 
-/* The expected tokens, as few words as say it. */
+/* The expected tokens, in as few words as say it. */
 static choices summarise(const char *const *expected, size_t count, const dtm_token *before) {
     choices c = {.count = 0};
-    bool expression = expects(expected, count, "a number") && expects(expected, count, "`(`");
+    if (before->starts && (before->kind == NAME || before->kind == DOTTED)) return (choices){{"`=`"}, 1};
     bool operand_done = expects(expected, count, "`+`");
+    bool expression = !operand_done && expects(expected, count, "a number") && expects(expected, count, "`(`");
     if (expression) choose(&c, before->kind == OVER ? "a dimension name" : "an expression");
     else if (expects(expected, count, "a name")) choose(&c, name_role(before));
-    for (size_t i = 0; i < count; i++) {
-        const char *name = expected[i];
-        bool part = strcmp(name, "a name") == 0 || strcmp(name, "a name with dots") == 0 ||
-                    (expression && (!strcmp(name, "a number") || !strcmp(name, "a string") || !strcmp(name, "`(`") ||
-                                    !strcmp(name, "`-`") || !strcmp(name, "`[`")));
-        if (part || (says_little(name) && (operand_done || count > 2))) continue;
-        if (strcmp(name, "the end of the statement") == 0 && count > 3 && !operand_done && c.count) continue;
-        choose(&c, name);
+    for (int wanted = 0; wanted < 3 && (wanted == 0 || c.count == 0); wanted++) {
+        for (size_t i = 0; i < count; i++) {
+            const char *name = expected[i];
+            bool said = expression ? begins_expression(name) : strncmp(name, "a name", 6) == 0;
+            int its_rank = rank(name) == 2 && !operand_done ? 0 : rank(name);
+            if (!said && its_rank == wanted) choose(&c, name);
+        }
     }
     return c;
 }
@@ -141,14 +157,8 @@ static bool report_unclosed(dtm_parser *parser, const dtm_token *met) {
     return true;
 }
 
-static bool report_brace_on_next_line(dtm_parser *parser, const dtm_token *met, bool wanted) {
-    if (!wanted || met->kind != END || met[1].kind != BLOCK_OPEN) return false;
-    dtm_parser_error(parser, met[1].span, 101, "`{` must stand at the end of the line before: a line's end ends a statement");
-    return true;
-}
-
 static bool report_unit(dtm_parser *parser, const dtm_token *met, const dtm_token *before) {
-    if (met->kind != NAME || before->kind != NUMBER || met->span.begin != before->span.end + 1) return false;
+    if (met->kind != NAME || before->kind != NUMBER || met[1].kind == '=') return false;
     const char *name = dtm_string_text(parser->context, met->text);
     dtm_unit unit;
     double factor;
@@ -169,6 +179,11 @@ static bool report_first_word(dtm_parser *parser, const dtm_token *met, const dt
         dtm_parser_error(parser, start->span, 107, "`%s` has no place here: it stands %s", word, home);
         return true;
     }
+    dtm_string splits = dtm_string_of(parser->context, "splits");
+    if (met->kind == NAME && dtm_string_nearest(parser->context, dtm_string_text(parser->context, met->text), &splits, 1)) {
+        dtm_parser_error(parser, met->span, 101, "expected `splits` after `%s`, met %s", word, describe(parser, met));
+        return true;
+    }
     dtm_parser_error(parser, start->span, 101, "`%s` begins no statement here", word);
     for (dtm_section section = DTM_SECTION_FILE; section < DTM_SECTION_ANY; section++) {
         dtm_string nearest = dtm_word_nearest(parser->context, start->text, section);
@@ -187,19 +202,18 @@ static bool report_comparison(dtm_parser *parser, const dtm_token *met, bool aft
     return true;
 }
 
-static bool report_setting(dtm_parser *parser, const dtm_token *met, const dtm_token *before) {
-    if (before->kind != SETTING || met->kind != '=') return false;
-    const char *name = dtm_string_text(parser->context, before->text);
-    dtm_parser_error(parser, met->span, 101, "settings are written without `=`");
-    dtm_help(parser->context, "%s %s", name, source_of(parser, met[1].span));
-    return true;
-}
-
 static bool report_reserved(dtm_parser *parser, const dtm_token *met, const dtm_token *before) {
     if (!before->starts || (met->kind != '=' && met->kind != ',') || !before->text) return false;
     if (before->kind == NAME || before->kind == DOTTED || before->kind == SETTING) return false;
     dtm_parser_error(parser, before->span, 101, "`%s` begins a statement of its own: a value needs another name",
                      dtm_string_text(parser->context, before->text));
+    return true;
+}
+
+/* After a type a name can only begin a pending reduction, `sum@tp`; it is more likely that `=` was forgotten. */
+static bool report_after_type(dtm_parser *parser, const dtm_token *before, const char *const *expected, size_t count) {
+    if (before->kind != NAME || count != 1 || strcmp(expected[0], "`@`") != 0) return false;
+    dtm_parser_error(parser, before->span, 101, "expected `=` after the type, met %s", describe(parser, before));
     return true;
 }
 
@@ -211,10 +225,9 @@ void dtm_parser_syntax_error(dtm_parser *parser, const char *const *expected, si
     static const dtm_token nothing = {.kind = END};
     const dtm_token *before = met > items ? met - 1 : &nothing;
     const dtm_token *start = statement_start(parser, met);
-    if (report_unclosed(parser, met) || report_brace_on_next_line(parser, met, expects(expected, count, "`{`")) ||
-        report_unit(parser, met, before) || report_first_word(parser, met, start) ||
-        report_comparison(parser, met, expects(expected, count, "`+`")) || report_setting(parser, met, before) ||
-        report_reserved(parser, met, before))
+    if (report_unclosed(parser, met) || report_unit(parser, met, before) || report_first_word(parser, met, start) ||
+        report_comparison(parser, met, expects(expected, count, "`+`")) ||
+        report_reserved(parser, met, before) || report_after_type(parser, before, expected, count))
         return;
     choices c = summarise(expected, count, before);
     const char *wanted = c.count ? join(parser, &c) : "something else";
@@ -234,7 +247,10 @@ dtm_ast *dtm_parse(dtm_context *context, uint32_t file) {
     ast->comments = tokens->comments;
     ast->n_comments = tokens->n_comments;
     dtm_parser parser = {.context = context, .arena = arena, .tokens = tokens, .ast = ast, .errors = tokens->errors};
-    if (dtm_yyparse(&parser) != 0 || !ast->block) return NULL;
+    bool read = dtm_yyparse(&parser) == 0 && ast->block;
+    if (parser.errors >= DTM_MAX_SYNTAX_ERRORS)
+        dtm_note(context, parser.last_error, "%d errors: the rest of the file is not read", DTM_MAX_SYNTAX_ERRORS);
+    if (!read) return NULL;
     size_t length;
     dtm_source_text(context, file, &length);
     ast->block->span = (dtm_span){file, 0, (uint32_t)length};

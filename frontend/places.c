@@ -23,13 +23,20 @@ static dtm_section inside_of(dtm_statement_kind kind) {
     }
 }
 
-static void check_place(dtm_parser *parser, const dtm_statement *statement, dtm_section section, bool in_def) {
+/* false: it stands where it cannot, which has been said. */
+static bool check_place(dtm_parser *parser, const dtm_statement *statement, dtm_section section, bool in_def,
+                        bool said) {
     bool assigned = statement->kind == DTM_STATEMENT_ASSIGN && section == DTM_SECTION_MACHINE;
     if (assigned && (statement->targets.count > 1 || statement->targets.items[0].type))
         dtm_parser_error(parser, statement->span, 107, "a line of `machine` is NAME = VALUE or NAME { .. }");
     if (statement->kind == DTM_STATEMENT_RETURN && section == DTM_SECTION_BODY && !in_def)
         dtm_parser_error(parser, statement->keyword, 107, "`return` has no place here: it is the last line of a `def`");
-    if (assigned || home_of(statement->kind) == section) return;
+    if (assigned || home_of(statement->kind) == section) return true;
+    if (said) return false;
+    if (statement->kind == DTM_STATEMENT_ASSIGN && section == DTM_SECTION_SETTINGS) {
+        dtm_parser_error(parser, statement->span, 101, "settings are written without `=`: `steps 200`");
+        return false;
+    }
     const char *what = statement->kind == DTM_STATEMENT_ASSIGN  ? "a value"
                        : statement->kind == DTM_STATEMENT_CALL  ? "a call"
                        : statement->kind == DTM_STATEMENT_GROUP ? "a block of this name"
@@ -38,6 +45,7 @@ static void check_place(dtm_parser *parser, const dtm_statement *statement, dtm_
     const char *quote = word ? "`" : "";
     dtm_parser_error(parser, statement->keyword, 107, "%s%s%s has no place here: it stands %s", quote, what, quote,
                      dtm_section_text(home_of(statement->kind)));
+    return false;
 }
 
 /* ---- what only dumps may have ---- */
@@ -91,11 +99,13 @@ static void check_return(dtm_parser *parser, const dtm_statement *def) {
 }
 
 static void check_block(dtm_parser *parser, const dtm_ast_block *block, dtm_section section, bool in_def) {
+    dtm_section foreign = section; /* where the last misplaced statements belong: they often come in rows */
     for (size_t i = 0; i < block->count && !parser->gave_up; i++) {
         const dtm_statement *statement = block->items[i];
         if (statement->kind == DTM_STATEMENT_ERROR) continue;
-        check_place(parser, statement, section, in_def);
-        check_dump_only(parser, statement);
+        bool fits = check_place(parser, statement, section, in_def, home_of(statement->kind) == foreign);
+        foreign = fits ? section : home_of(statement->kind);
+        if (fits) check_dump_only(parser, statement);
         if (statement->kind == DTM_STATEMENT_DEF) check_return(parser, statement);
         if (statement->block)
             check_block(parser, statement->block, inside_of(statement->kind), statement->kind == DTM_STATEMENT_DEF);

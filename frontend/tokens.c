@@ -93,6 +93,14 @@ static bool is_binary(int kind) {
 
 static bool is_operand(int kind) { return kind == NAME || kind == DOTTED || kind == NUMBER || kind == STRING; }
 
+static bool begins_block(int kind) {
+    switch (kind) {
+    case MODEL: case DEF: case REPEAT: case MICROBATCH: case REGION:
+    case MACHINE: case PARALLEL: case TRAIN: case GENERATE: return true;
+    }
+    return false;
+}
+
 /* ---- ends of lines ---- */
 
 /* Whether the raw token at i begins a statement beyond doubt: `weight w`, `repeat layer`, `train {`. */
@@ -110,11 +118,19 @@ static bool bracket_forgotten(const reader *r, const dtm_token *next, const dtm_
     return is_operand(next->kind) && !(next->kind == NAME && dtm_word_clause(r->context, next->text));
 }
 
+/* A brace that opens the block of the line before: said, and read as if it stood there. */
+static bool brace_on_next_line(reader *r, const dtm_token *next) {
+    bool wanted = r->head == MESH || r->head == EXPECT || begins_block(r->head);
+    if (!wanted || next->kind != DTM_TOKEN_OPEN) return false;
+    dtm_error(counted(r), next->span, 101, "`{` must stand on the line before: the end of a line ends a statement");
+    return true;
+}
+
 static void read_line_end(reader *r) {
     size_t ahead = 1;
     while (peek(r, ahead)->kind == DTM_TOKEN_LINE) ahead++;
     const dtm_token *next = peek(r, ahead), *after = peek(r, ahead + 1);
-    if (!r->head) return;
+    if (!r->head || (!in_brackets(r) && brace_on_next_line(r, next))) return;
     if (in_brackets(r)) {
         if (bracket_forgotten(r, next, after)) end_statement(r, peek(r, 0)->span);
         return;
@@ -139,11 +155,7 @@ static dtm_section block_section(const reader *r) {
 
 static bool opens_block(const reader *r) {
     if (in_brackets(r) || r->head == MESH || r->head == EXPECT) return false;
-    switch (r->head) {
-    case MODEL: case DEF: case REPEAT: case MICROBATCH: case REGION:
-    case MACHINE: case PARALLEL: case TRAIN: case GENERATE: return true;
-    }
-    return section(r) == DTM_SECTION_MACHINE || last_kind(r) != ')';
+    return begins_block(r->head) || section(r) == DTM_SECTION_MACHINE || last_kind(r) != ')';
 }
 
 static bool read_open(reader *r, dtm_token token) {
@@ -206,10 +218,27 @@ static bool begins_section_inside_block(const reader *r, const dtm_token *token)
     return false;
 }
 
+/* A statement of another section, beyond doubt: it is read as what it is, and places.c says that it stands wrong. */
+static int misplaced_word(const reader *r, const dtm_token *token) {
+    return surely_begins(r, token, peek(r, 1)) ? dtm_word_keyword(r->context, token->text, DTM_SECTION_ANY) : 0;
+}
+
+static int first_word_of_setting(const reader *r, const dtm_token *token) {
+    if (peek(r, 1)->kind == '=') return NAME; /* places.c says how settings are written */
+    switch (misplaced_word(r, token)) {
+    case DIM: return DIM;
+    case INPUT: return INPUT;
+    case WEIGHT: return WEIGHT;
+    case REPEAT: return REPEAT;
+    }
+    return SETTING;
+}
+
 /* The kind of the first word of a statement. Words that only dumps use stay names where they cannot be meant. */
 static int first_word(const reader *r, const dtm_token *token) {
-    if (section(r) == DTM_SECTION_SETTINGS) return SETTING;
+    if (section(r) == DTM_SECTION_SETTINGS) return first_word_of_setting(r, token);
     int kind = dtm_word_keyword(r->context, token->text, section(r));
+    if (!kind) kind = misplaced_word(r, token);
     int next = peek(r, 1)->kind;
     switch (kind) {
     case 0: return NAME;
