@@ -151,20 +151,22 @@ static void terms_first(dtm_autodiff *a, dtm_contributions *list) {
     list->items = sorted;
 }
 
-/* The sum of what a scope has contributed to a value, which is thereby taken from it; 0: nothing. */
-static dtm_value take(dtm_autodiff *a, dtm_scope *scope, dtm_value value) {
+/* The sum of what a scope has contributed to a value, which is thereby taken from it; 0: nothing. If it is the whole
+ * gradient it bears the plain name, `d_x`. */
+static dtm_value take(dtm_autodiff *a, dtm_scope *scope, dtm_value value, bool whole) {
     dtm_contributions list = scope->of[value];
     scope->of[value] = (dtm_contributions){NULL, 0, 0};
     if (!list.count) return 0;
     if (list.count == 1) {
         const char *own = named(a, value, ".term"), *name = dtm_value_name(a->module, list.items[0]);
-        if (strncmp(name, own, strlen(own)) == 0) dtm_value_rename(a->module, list.items[0], named(a, value, ""));
+        bool is_own = strncmp(name, own, strlen(own)) == 0;
+        if (whole && is_own) dtm_value_rename(a->module, list.items[0], named(a, value, ""));
         return list.items[0];
     }
     terms_first(a, &list);
     dtm_value sum = list.items[0];
     for (size_t i = 1; i < list.count; i++)
-        sum = plus(a, sum, list.items[i], named(a, value, i + 1 < list.count ? ".terms" : ""));
+        sum = plus(a, sum, list.items[i], named(a, value, whole && i + 1 == list.count ? "" : ".terms"));
     return sum;
 }
 
@@ -177,7 +179,7 @@ static dtm_value zeros(dtm_autodiff *a, dtm_value like, const char *suffix) {
 
 /* What a scope has contributed, in exactly the value's type; zeros if nothing. */
 static dtm_value take_like(dtm_autodiff *a, dtm_scope *scope, dtm_value value, const char *suffix) {
-    dtm_value gradient = take(a, scope, value);
+    dtm_value gradient = take(a, scope, value, !*suffix);
     a->part = named(a, value, ".part");
     return gradient ? dtm_gradient_like(a, gradient, whole_type(a, value), named(a, value, suffix))
                     : zeros(a, value, suffix);
@@ -269,7 +271,7 @@ static void open_links(dtm_autodiff *a, links *all, const dtm_value *firsts) {
 /* A value set outside the repeat and read in it: the sum over the copies, beginning with what came after. */
 static dtm_value accumulate(dtm_autodiff *a, dtm_op repeat, dtm_value value, int64_t *at) {
     dtm_builder body_end = a->at, top = a->at;
-    dtm_value local = take(a, a->scope, value);
+    dtm_value local = take(a, a->scope, value, false);
     a->at = dtm_builder_before(a->module, repeat);
     dtm_value start = take_like(a, a->scope->outer, value, ".start");
     const dtm_op_data *def = dtm_op_get(a->module, dtm_value_get(a->module, value)->def);
@@ -318,7 +320,7 @@ static void reverse_repeat(dtm_autodiff *a, dtm_op repeat) {
     for (size_t i = 0; i < body.n_ops; i++) {
         dtm_op_data carry = *dtm_op_get(a->module, body.ops[i]);
         if (carry.kind != DTM_OP_CARRY || !inner.of[carry.results[0]].count) continue;
-        dtm_value gradient = take(a, &inner, carry.results[0]);
+        dtm_value gradient = take(a, &inner, carry.results[0], true);
         for (size_t l = 0; l < all.count; l++)
             if (all.items[l].from == carry.results[0]) close_carry(a, all.items[l].carry, gradient);
         link out = {carry.operands[0], gradient, 0};
@@ -359,7 +361,7 @@ static void reverse_op(dtm_autodiff *a, dtm_op op) {
         a->gradient[result] = take_like(a, a->scope, result, "");
         return;
     }
-    dtm_value gradient = take(a, a->scope, result);
+    dtm_value gradient = take(a, a->scope, result, true);
     if (data.kind == DTM_OP_LAST) { /* the repeat before takes it up */
         if (dtm_gradient_wanted(a, data.operands[0])) contribute_in(a, a->scope, data.operands[0], gradient);
         return;

@@ -1,7 +1,7 @@
 /* canonicalize: one form for what can be written in several, before anything is derived or placed. Small and exact: every
  * value it leaves is bit for bit the one it was, but for the order of additions in a chain.
  *
- *   sites      every dropout gets its number, its place in the program
+ *   sites      every dropout that has none yet gets its number, its place in the program
  *   where      a reduction's condition becomes part of its operand
  *   fold       arithmetic on constants; x * 1, x + 0, x / 1, - - x, dropout of nothing; x - c is x + -c, x * x a square
  *   chains     in a sum of several values those that may be terms are added first
@@ -94,12 +94,19 @@ static bool is_kept(canon *c, dtm_value v) {
 
 /* ---- sites ---- */
 
+/* Those that have one already keep it: masks must not change. */
 static void number_sites(canon *c) {
     op_list ops = ops_of(c);
-    double site = 0;
-    for (size_t i = 0; i < ops.count; i++)
-        if (get(c, ops.items[i])->kind == DTM_OP_DROPOUT)
-            get(c, ops.items[i])->attributes.number[DTM_DROPOUT_SITE] = ++site;
+    double highest = 0;
+    for (size_t i = 0; i < ops.count; i++) {
+        const dtm_op_data *op = get(c, ops.items[i]);
+        if (op->kind == DTM_OP_DROPOUT) highest = fmax(highest, op->attributes.number[DTM_DROPOUT_SITE]);
+    }
+    for (size_t i = 0; i < ops.count; i++) {
+        dtm_op_data *op = get(c, ops.items[i]);
+        if (op->kind == DTM_OP_DROPOUT && op->attributes.number[DTM_DROPOUT_SITE] == 0)
+            op->attributes.number[DTM_DROPOUT_SITE] = ++highest;
+    }
 }
 
 /* ---- where ---- */

@@ -6,7 +6,7 @@
  * lacks D and so is the same all along it. Where an operator needs every dimension (a scatter, a rotation, a norm), the
  * gradient is expanded first. A gradient that is the same everywhere is a constant, and arithmetic on it is folded:
  *
- *     loss = mean(square(e) over B, S, D)     ->     d_e = e * 0.000244140625     why "2 / (B S D)" */
+ *     loss = mean(square(e) over B, S, D)     ->     d_e = e * 0.000244140625 */
 #include "passes/autodiff.h"
 
 #include <math.h>
