@@ -243,10 +243,11 @@ typedef struct dtm_expectations {
     size_t count, capacity;
 } dtm_expectations;
 
-/* What may follow a statement of a dump: named ".." at 4096 @ "other.dtm":7 why ".." */
+/* What may follow a statement of a dump: named ".." at 4096 [at ..] @ "other.dtm":7 why ".." */
 typedef struct dtm_suffix {
     dtm_string named;
-    dtm_expr *at;    /* where its buffer lies; NULL where not given */
+    dtm_expr **at;   /* where its buffers lie, one after each `at`; n_at == 0 where not given */
+    size_t n_at, cap_at;
     uint32_t line;   /* 0 where not given */
     dtm_string file; /* 0: the root file */
     dtm_string why;

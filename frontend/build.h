@@ -90,7 +90,8 @@ dtm_statement *dtm_ast_repeat(dtm_parser *parser, dtm_statement_kind kind, const
                               dtm_ast_block *block);
 dtm_statement *dtm_ast_region(dtm_parser *parser, const dtm_token *keyword, dtm_suffix suffix, dtm_ast_block *block);
 dtm_suffix dtm_ast_line(dtm_parser *parser, const dtm_token *file, const dtm_token *line);
-dtm_suffix dtm_ast_whole_suffix(dtm_suffix named, dtm_expr *at, dtm_suffix line, dtm_suffix why, dtm_span span);
+dtm_suffix dtm_ast_offset(dtm_parser *parser, dtm_suffix suffix, dtm_expr *offset);
+dtm_suffix dtm_ast_whole_suffix(dtm_suffix named, dtm_suffix at, dtm_suffix line, dtm_suffix why, dtm_span span);
 dtm_statement *dtm_ast_suffix(dtm_statement *statement, dtm_suffix suffix, dtm_span span);
 
 /* ---- parallel ---- */

@@ -193,9 +193,18 @@ dtm_suffix dtm_ast_line(dtm_parser *parser, const dtm_token *file, const dtm_tok
     return (dtm_suffix){.file = file ? file->text : 0, .line = (uint32_t)number};
 }
 
-dtm_suffix dtm_ast_whole_suffix(dtm_suffix named, dtm_expr *at, dtm_suffix line, dtm_suffix why, dtm_span span) {
-    dtm_suffix all = {.named = named.named, .at = at, .file = line.file, .line = line.line, .why = why.why};
-    if (all.named || all.at || all.line || all.why) all.span = span;
+dtm_suffix dtm_ast_offset(dtm_parser *parser, dtm_suffix suffix, dtm_expr *offset) {
+    DTM_PUSH(parser->arena, suffix.at, suffix.n_at, suffix.cap_at, offset);
+    return suffix;
+}
+
+dtm_suffix dtm_ast_whole_suffix(dtm_suffix named, dtm_suffix at, dtm_suffix line, dtm_suffix why, dtm_span span) {
+    dtm_suffix all = at;
+    all.named = named.named;
+    all.file = line.file;
+    all.line = line.line;
+    all.why = why.why;
+    if (all.named || all.n_at || all.line || all.why) all.span = span;
     return all;
 }
 

@@ -38,9 +38,9 @@ static void print_suffix(dtm_flat *flat, const dtm_suffix *suffix) {
         dtm_flat_print(flat, " named ");
         dtm_flat_string(flat, suffix->named);
     }
-    if (suffix->at) {
+    for (size_t i = 0; i < suffix->n_at; i++) {
         dtm_flat_print(flat, " at ");
-        dtm_flat_expr(flat, suffix->at);
+        dtm_flat_expr(flat, suffix->at[i]);
     }
     if (suffix->line) {
         dtm_flat_print(flat, " @ ");

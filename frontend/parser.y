@@ -77,7 +77,7 @@ static void dtm_yyerror(dtm_span *location, dtm_parser *parser, const char *mess
 
 %type <name> name any_name place pass
 %type <names> names any_names storing parameters
-%type <expr> expr primary range part list item_list parts initial at_opt
+%type <expr> expr primary range part list item_list parts initial
 %type <argument> argument
 %type <clause> arguments
 %type <call> clauses clauses_opt
@@ -92,7 +92,7 @@ static void dtm_yyerror(dtm_span *location, dtm_parser *parser, const char *mess
 %type <bindings> bindings settings_opt mesh_opt
 %type <expectation> expectation
 %type <expectations> expectations expectations_opt
-%type <suffix> suffix named_opt line_opt why_opt
+%type <suffix> suffix named_opt at_opt line_opt why_opt
 %type <block> block statements file_statements
 %type <statement> statement declaration model_statement region rule flags from_opt crossing
 %type <flag> reversed_opt by_opt at_most
@@ -189,7 +189,7 @@ reversed_opt: %empty { $$ = false; } | REVERSED { $$ = true; } ;
 
 suffix: named_opt at_opt line_opt why_opt { $$ = dtm_ast_whole_suffix($1, $2, $3, $4, @$); } ;
 named_opt: %empty { $$ = (dtm_suffix){0}; } | NAMED STRING { $$ = (dtm_suffix){.named = $2->text}; } ;
-at_opt: %empty { $$ = NULL; } | AT expr { $$ = $2; } ;
+at_opt: %empty { $$ = (dtm_suffix){0}; } | at_opt AT expr { $$ = dtm_ast_offset(parser, $1, $3); } ;
 line_opt: %empty { $$ = (dtm_suffix){0}; }
     | '@' NUMBER { $$ = dtm_ast_line(parser, NULL, $2); }
     | '@' STRING ':' NUMBER { $$ = dtm_ast_line(parser, $2, $4); }
