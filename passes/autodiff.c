@@ -209,9 +209,9 @@ static void contribute_last(dtm_autodiff *a, dtm_value value, dtm_value of) {
 
 /* What links the copies of a repeat's backward. */
 typedef struct link {
-    dtm_value value;    /* of the forward program: whose gradient is carried */
-    dtm_value from;     /* the carried forward value whose gradient comes in, 0: zeros come in */
-    dtm_op carry;       /* in the backward body */
+    dtm_value value; /* of the forward program: what a gradient is contributed to */
+    dtm_value from;  /* the carried forward value whose gradient it is, 0: zeros; of what goes out, the gradient itself */
+    dtm_op carry;    /* in the backward body */
 } link;
 
 typedef struct links {
@@ -294,6 +294,23 @@ static void reverse_carry(dtm_autodiff *a, const dtm_op_data *op) {
     contribute_in(a, a->scope, carried, gradient); /* kept for the links */
 }
 
+/* At the end of the backward body: the carried gradients go to the copy before, and out of the first copy (`gone_out`) to
+ * what was carried into it. What only the last copy let out gets nothing in the others. */
+static void close_links(dtm_autodiff *a, dtm_region forward_body, links *all, links *gone_out) {
+    const dtm_region_data body = a->module->regions[forward_body];
+    for (size_t i = 0; i < body.n_ops; i++) {
+        dtm_op_data carry = *dtm_op_get(a->module, body.ops[i]);
+        if (carry.kind != DTM_OP_CARRY || !a->scope->of[carry.results[0]].count) continue;
+        dtm_value gradient = take(a, a->scope, carry.results[0], true);
+        for (size_t l = 0; l < all->count; l++)
+            if (all->items[l].from == carry.results[0]) close_carry(a, all->items[l].carry, gradient);
+        link out = {carry.operands[0], gradient, 0};
+        DTM_PUSH(gone_out->arena, gone_out->items, gone_out->count, gone_out->capacity, out);
+    }
+    for (size_t l = 0; l < all->count; l++)
+        if (!all->items[l].from) close_carry(a, all->items[l].carry, zeros(a, all->items[l].value, ".none"));
+}
+
 static void reverse_repeat(dtm_autodiff *a, dtm_op repeat) {
     dtm_op_data op = *dtm_op_get(a->module, repeat);
     if (!any_wanted(a, op.body)) return;
@@ -313,24 +330,8 @@ static void reverse_repeat(dtm_autodiff *a, dtm_op repeat) {
     int64_t top = (int64_t)all.count;
     reverse_region(a, op.body);
 
-    /* The carried gradients go to the copy before, and out of the first copy to what was carried into it. */
-    dtm_value zero = 0;
     links gone_out = {a->arena, NULL, 0, 0};
-    const dtm_region_data body = a->module->regions[op.body];
-    for (size_t i = 0; i < body.n_ops; i++) {
-        dtm_op_data carry = *dtm_op_get(a->module, body.ops[i]);
-        if (carry.kind != DTM_OP_CARRY || !inner.of[carry.results[0]].count) continue;
-        dtm_value gradient = take(a, &inner, carry.results[0], true);
-        for (size_t l = 0; l < all.count; l++)
-            if (all.items[l].from == carry.results[0]) close_carry(a, all.items[l].carry, gradient);
-        link out = {carry.operands[0], gradient, 0};
-        DTM_PUSH(gone_out.arena, gone_out.items, gone_out.count, gone_out.capacity, out);
-    }
-    for (size_t l = 0; l < all.count; l++)
-        if (!all.items[l].from) {
-            zero = zeros(a, all.items[l].value, ".none");
-            close_carry(a, all.items[l].carry, zero);
-        }
+    close_links(a, op.body, &all, &gone_out);
     for (dtm_value v = 1; v < a->n_values; v++) {
         if (!inner.of[v].count) continue;
         link out = {v, accumulate(a, backward, v, &top), 0};

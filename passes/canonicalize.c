@@ -208,8 +208,8 @@ static bool compute(dtm_op_kind kind, const double *x, double *y) {
     case DTM_OP_GE: *y = x[0] >= x[1]; return true;
     case DTM_OP_EQ: *y = x[0] == x[1]; return true;
     case DTM_OP_NE: *y = x[0] != x[1]; return true;
-    case DTM_OP_MINIMUM: *y = x[0] <= x[1] ? x[0] : x[1]; return true;
-    case DTM_OP_MAXIMUM: *y = x[0] >= x[1] ? x[0] : x[1]; return true;
+    case DTM_OP_MINIMUM: *y = isnan(x[0]) || x[0] < x[1] ? x[0] : x[1]; return true;
+    case DTM_OP_MAXIMUM: *y = isnan(x[0]) || x[0] > x[1] ? x[0] : x[1]; return true;
     case DTM_OP_EXP: *y = exp(x[0]); return true;
     case DTM_OP_LOG: *y = log(x[0]); return true;
     case DTM_OP_SQRT: *y = sqrt(x[0]); return true;
@@ -387,11 +387,13 @@ static bool out_of_order(canon *c, const chain *chain) {
 static void order_chains(canon *c) {
     op_list ops = ops_of(c);
     uint32_t *uses = dtm_use_counts(c->module, c->arena);
+    bool *done = dtm_arena_alloc(c->arena, c->module->n_ops * sizeof *done); /* as part of a longer chain */
     for (size_t i = ops.count; i-- > 0;) {
         dtm_op op = ops.items[i];
-        if (get(c, op)->kind != DTM_OP_ADD || !get(c, op)->region) continue;
+        if (get(c, op)->kind != DTM_OP_ADD || done[op]) continue;
         chain chain = {NULL, 0, 0, {c->arena, NULL, 0, 0}};
         collect(c, uses, op, &chain);
+        for (size_t k = 0; k < chain.inner.count; k++) done[chain.inner.items[k]] = true;
         if (out_of_order(c, &chain)) reorder(c, op, &chain);
     }
 }

@@ -22,8 +22,8 @@
  *     w = w (1 - lr decay) - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
  * SGD: m = momentum m + g (m = g without), w = w (1 - lr decay) - lr m.
  *
- * A gradient norm of 0 needs no case: clip / 0 is inf, and the minimum 1. A norm that is NaN must show: min(1, NaN) is
- * NaN, as min(a, b) is a only where a <= b. */
+ * A gradient norm of 0 needs no case: clip / 0 is inf, and the minimum 1. A norm that is NaN must show in
+ * the weights: `min` of NaN and anything is NaN, in every back end. */
 #include "passes/autodiff.h"
 
 #include <string.h>
