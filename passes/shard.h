@@ -112,6 +112,7 @@ bool shard_choose(shard *s);
 
 /* ---- shard_update.c: the update follows the weights ---- */
 void shard_update(shard *s);
+dtm_op shard_weight_of_state(const shard *s, dtm_op state); /* 0: none */
 
 /* ---- shard_layouts.c: types and relayouts ---- */
 void shard_layouts(shard *s);

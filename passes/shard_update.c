@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* The weight whose path a state's path extends: "layer.{layer}.wq.m" belongs to "layer.{layer}.wq". */
-static dtm_op weight_of_state(const shard *s, dtm_op state) {
+dtm_op shard_weight_of_state(const shard *s, dtm_op state) {
     const dtm_module *m = s->module;
     const char *path = dtm_string_text(m->context, m->ops[state].attributes.name);
     size_t longest = 0;
@@ -75,7 +75,7 @@ static shard_choice choice_of(const shard *s, dtm_op op, int axis) {
     const dtm_op_data *data = dtm_op_get(s->module, op);
     switch (data->kind) {
     case DTM_OP_STATE: {
-        dtm_op weight = weight_of_state(s, op);
+        dtm_op weight = shard_weight_of_state(s, op);
         return (shard_choice)(CHOICE_STATE + (weight ? weight_state(s, s->module->ops[weight].results[0], axis) : STATE_ALIKE));
     }
     case DTM_OP_STORE: {

@@ -1,0 +1,410 @@
+/* Placement from end to end without a front end: gpt and llama, built by hand, taken through canonicalize, autodiff, shard
+ * and partition on many meshes. After each pass the module verifies and computes what it did before; the collectives of a
+ * layer are those of the table in sharding.md. Then every pair of layouts of one tensor, and the search against brute
+ * force. */
+#include "passes/interpret.h"
+#include "passes/passes.h"
+#include "passes/relayout.h"
+#include "passes/shard.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures;
+static bool verbose;
+
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                                            \
+            fprintf(stderr, __VA_ARGS__);                                                                              \
+            fprintf(stderr, "\n");                                                                                     \
+            failures++;                                                                                                \
+        }                                                                                                              \
+    } while (0)
+
+/* ---- building a program ---- */
+
+typedef struct program {
+    dtm_context *context;
+    dtm_module *m;
+    dtm_builder b;
+    uint32_t line;
+} program;
+
+static dtm_dim dim(program *p, const char *name) { return dtm_dim_find(p->m, dtm_string_of(p->context, name)); }
+
+/* "B S D": dimensions by their names. */
+static uint8_t dims_of(program *p, const char *names, dtm_dim *dims) {
+    char text[64], *save = NULL;
+    uint8_t n = 0;
+    snprintf(text, sizeof text, "%s", names);
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) dims[n++] = dim(p, word);
+    return n;
+}
+
+static program start(void) {
+    program p = {.context = dtm_context_create()};
+    p.m = dtm_module_create(p.context);
+    p.b = dtm_builder_at_end(p.m, p.m->body);
+    return p;
+}
+
+/* "B=4 S=8" */
+static void declare(program *p, const char *sizes) {
+    char text[128], *save = NULL;
+    snprintf(text, sizeof text, "%s", sizes);
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        char *equals = strchr(word, '=');
+        *equals = 0;
+        dtm_dim_add(p->m, dtm_string_of(p->context, word), atoll(equals + 1), (dtm_span){0});
+    }
+}
+
+static dtm_value source(program *p, dtm_op_kind kind, dtm_dtype dtype, const char *name, const char *dims, dtm_init init) {
+    dtm_dim list[DTM_MAX_RANK];
+    uint8_t n = dims_of(p, dims, list);
+    dtm_type type = dtm_type_make(p->m, dtype, n, list);
+    dtm_attributes a = dtm_attributes_default(kind);
+    bool in_layer = p->b.region != p->m->body;
+    a.name = kind == DTM_OP_WEIGHT && in_layer ? dtm_string_printf(p->context, "layer.{layer}.%s", name) : dtm_string_of(p->context, name);
+    a.init = init;
+    a.init_a = init == DTM_INIT_NORMAL ? 0.3 : 0;
+    p->b.place.line = ++p->line;
+    return dtm_result(p->m, dtm_build_op(&p->b, kind, NULL, 0, &a, &type, 1, name), 0);
+}
+
+static dtm_value weight(program *p, const char *name, const char *dims) {
+    return source(p, DTM_OP_WEIGHT, DTM_F32, name, dims, DTM_INIT_NORMAL);
+}
+
+static dtm_value over(program *p, dtm_op_kind kind, const char *name, const char *dims, int n, dtm_value a, dtm_value b, dtm_value c) {
+    dtm_value operands[3] = {a, b, c};
+    dtm_attributes attributes = dtm_attributes_default(kind);
+    attributes.n_over = dims_of(p, dims, attributes.over);
+    if (kind == DTM_OP_ROPE) {
+        attributes.n_over = 1;
+        attributes.at = attributes.over[1];
+        attributes.over[1] = 0;
+    }
+    if (kind == DTM_OP_ATTENTION) attributes.flags = DTM_ATTENTION_CAUSAL;
+    p->b.place.line = ++p->line;
+    return dtm_build(&p->b, kind, name, operands, (uint32_t)n, &attributes);
+}
+
+static dtm_value dot(program *p, const char *name, dtm_value a, dtm_value b, const char *dims) {
+    return over(p, DTM_OP_DOT, name, dims, 2, a, b, 0);
+}
+
+static dtm_value add(program *p, const char *name, dtm_value a, dtm_value b) {
+    p->b.place.line = ++p->line;
+    return dtm_build_binary(&p->b, DTM_OP_ADD, name, a, b);
+}
+
+static void loss_of(program *p, dtm_value logits, dtm_value targets) {
+    dtm_value losses = over(p, DTM_OP_CROSS_ENTROPY, "losses", "V", 2, logits, targets, 0);
+    dtm_value loss = over(p, DTM_OP_MEAN, "loss", "B S", 1, losses, 0, 0);
+    dtm_attributes a = dtm_attributes_default(DTM_OP_REPORT);
+    a.name = dtm_string_of(p->context, "loss");
+    dtm_build_op(&p->b, DTM_OP_REPORT, &loss, 1, &a, NULL, 0, "");
+}
+
+typedef struct layer {
+    dtm_builder outside;
+    dtm_op carry;
+} layer;
+
+static layer enter(program *p, dtm_value x, dtm_value *carried) {
+    dtm_attributes a = dtm_attributes_default(DTM_OP_REPEAT);
+    a.name = dtm_string_of(p->context, "layer");
+    a.copies = 2;
+    layer l = {.carry = 0};
+    dtm_op repeat = dtm_build_region(&p->b, DTM_OP_REPEAT, &a);
+    l.outside = p->b;
+    p->b = dtm_builder_at_end(p->m, p->m->ops[repeat].body);
+    dtm_value operands[2] = {x, x};
+    dtm_type type = p->m->values[x].type;
+    l.carry = dtm_build_op(&p->b, DTM_OP_CARRY, operands, 2, NULL, &type, 1, "x");
+    *carried = dtm_result(p->m, l.carry, 0);
+    return l;
+}
+
+static dtm_value leave(program *p, layer l, dtm_value next) {
+    p->m->ops[l.carry].operands[1] = next;
+    dtm_type type = p->m->values[next].type;
+    p->b = l.outside;
+    return dtm_result(p->m, dtm_build_op(&p->b, DTM_OP_LAST, &next, 1, NULL, &type, 1, "x"), 0);
+}
+
+static void gpt(program *p) {
+    dtm_value tokens = source(p, DTM_OP_INPUT, DTM_I32, "tokens", "B S", 0), targets = source(p, DTM_OP_INPUT, DTM_I32, "targets", "B S", 0);
+    dtm_value embed = weight(p, "embed", "V D"), pos = weight(p, "pos", "P D"), x;
+    dtm_attributes a = dtm_attributes_default(DTM_OP_POSITIONS);
+    a.n_over = 1;
+    a.over[0] = dim(p, "S");
+    dtm_value positions = dtm_build(&p->b, DTM_OP_POSITIONS, "positions", NULL, 0, &a);
+    dtm_value e = over(p, DTM_OP_GATHER, "e", "V", 2, embed, tokens, 0);
+    x = add(p, "x", e, over(p, DTM_OP_GATHER, "e.pos", "P", 2, pos, positions, 0));
+    layer l = enter(p, x, &x);
+    dtm_value h = over(p, DTM_OP_LAYERNORM, "h", "D", 3, x, weight(p, "norm1", "D"), weight(p, "norm1_bias", "D"));
+    dtm_value q = add(p, "q", dot(p, "q.dot", h, weight(p, "wq", "D H K"), "D"), weight(p, "bq", "H K"));
+    dtm_value k = add(p, "k", dot(p, "k.dot", h, weight(p, "wk", "D H K"), "D"), weight(p, "bk", "H K"));
+    dtm_value v = add(p, "v", dot(p, "v.dot", h, weight(p, "wv", "D H K"), "D"), weight(p, "bv", "H K"));
+    dtm_value o = over(p, DTM_OP_ATTENTION, "o", "S K", 3, q, k, v);
+    x = add(p, "x", add(p, "x", x, dot(p, "attn", o, weight(p, "wo", "H K D"), "H K")), weight(p, "bo", "D"));
+    h = over(p, DTM_OP_LAYERNORM, "h", "D", 3, x, weight(p, "norm2", "D"), weight(p, "norm2_bias", "D"));
+    dtm_value u = add(p, "u", dot(p, "u.dot", h, weight(p, "up", "D F"), "D"), weight(p, "up_bias", "F"));
+    u = dtm_build_unary(&p->b, DTM_OP_GELU_TANH, "u.gelu", u);
+    x = add(p, "x", add(p, "x", x, dot(p, "mlp", u, weight(p, "down", "F D"), "F")), weight(p, "down_bias", "D"));
+    x = leave(p, l, x);
+    h = over(p, DTM_OP_LAYERNORM, "h", "D", 3, x, weight(p, "norm", "D"), weight(p, "norm_bias", "D"));
+    loss_of(p, dot(p, "logits", h, embed, "D"), targets);
+}
+
+static void llama(program *p) {
+    dtm_value tokens = source(p, DTM_OP_INPUT, DTM_I32, "tokens", "B S", 0), targets = source(p, DTM_OP_INPUT, DTM_I32, "targets", "B S", 0);
+    dtm_value x = over(p, DTM_OP_GATHER, "x", "V", 2, weight(p, "embed", "V D"), tokens, 0);
+    layer l = enter(p, x, &x);
+    dtm_value h = over(p, DTM_OP_RMSNORM, "h", "D", 2, x, weight(p, "norm1", "D"), 0);
+    dtm_value q = over(p, DTM_OP_ROPE, "q", "K S", 1, dot(p, "q.dot", h, weight(p, "wq", "D H K"), "D"), 0, 0);
+    dtm_value k = over(p, DTM_OP_ROPE, "k", "K S", 1, dot(p, "k.dot", h, weight(p, "wk", "D G K"), "D"), 0, 0);
+    dtm_value v = dot(p, "v", h, weight(p, "wv", "D G K"), "D");
+    dtm_value o = over(p, DTM_OP_ATTENTION, "o", "S K", 3, q, k, v);
+    x = add(p, "x", x, dot(p, "attn", o, weight(p, "wo", "H K D"), "H K"));
+    h = over(p, DTM_OP_RMSNORM, "h", "D", 2, x, weight(p, "norm2", "D"), 0);
+    dtm_value gate = dtm_build_unary(&p->b, DTM_OP_SILU, "gate.silu", dot(p, "gate", h, weight(p, "wgate", "D F"), "D"));
+    dtm_value u = dtm_build_binary(&p->b, DTM_OP_MUL, "u", gate, dot(p, "up", h, weight(p, "wup", "D F"), "D"));
+    x = add(p, "x", x, dot(p, "mlp", u, weight(p, "down", "F D"), "F"));
+    x = leave(p, l, x);
+    h = over(p, DTM_OP_RMSNORM, "h", "D", 2, x, weight(p, "norm", "D"), 0);
+    loss_of(p, dot(p, "logits", h, weight(p, "head", "D V"), "D"), targets);
+}
+
+/* "dp=2 tp=2 : dp B : tp H G F V" and, for attention, "cp S gather". */
+static void place(program *p, const char *text) {
+    char copy[256], *save = NULL;
+    snprintf(copy, sizeof copy, "%s", text);
+    dtm_settings *settings = &p->m->settings;
+    char *part = strtok_r(copy, ":", &save), *inner = NULL;
+    for (char *word = strtok_r(part, " ", &inner); word; word = strtok_r(NULL, " ", &inner)) {
+        char *equals = strchr(word, '=');
+        *equals = 0;
+        if (strcmp(word, "microbatches") == 0) settings->microbatches = atoll(equals + 1);
+        else settings->mesh.axes[settings->mesh.count++] = (dtm_axis_data){dtm_string_of(p->context, word), atoll(equals + 1), false, {0}};
+    }
+    while ((part = strtok_r(NULL, ":", &save))) {
+        inner = NULL;
+        char *word = strtok_r(part, " ", &inner);
+        dtm_splits_rule rule = {.axis = dtm_axis_find(p->m, dtm_string_of(p->context, word))};
+        while ((word = strtok_r(NULL, " ", &inner))) {
+            if (strcmp(word, "gather") == 0) rule.using = DTM_USING_GATHER;
+            else if (strcmp(word, "alltoall") == 0) rule.using = DTM_USING_ALLTOALL;
+            else if (strcmp(word, "cost") == 0) rule.by_cost = true;
+            else if (dim(p, word)) rule.dims[rule.count++] = dim(p, word);
+        }
+        DTM_PUSH(p->m->arena, settings->splits, settings->n_splits, settings->cap_splits, rule);
+    }
+    settings->train = (dtm_train){.present = true, .optimizer = DTM_ADAMW, .schedule = DTM_LR_CONSTANT, .peak = 0.01, .beta1 = 0.9,
+                                  .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1, .steps = 2, .seed = 1};
+}
+
+/* ---- running it ---- */
+
+static void print_module(dtm_module *m) {
+    dtm_text text = {m->arena, NULL, 0, 0};
+    dtm_print_options options = {0};
+    dtm_module_print(m, &options, &text);
+    printf("%s\n", text.data);
+}
+
+typedef bool pass(dtm_module *module);
+
+static bool run_pass(program *p, pass *run, const char *name, bool validate, const char *title) {
+    dtm_module *before = validate ? dtm_module_clone(p->m) : NULL;
+    bool good = run(p->m);
+    CHECK(good, "%s: %s failed", title, name);
+    if (verbose && good && validate) print_module(p->m);
+    if (good && !dtm_module_verify(p->m)) {
+        good = false;
+        CHECK(good, "%s: %s leaves what does not verify", title, name);
+    }
+    dtm_validate_options options = {.steps = 1, .seed = 1};
+    if (good && before && !dtm_validate(before, p->m, name, &options)) {
+        good = false;
+        CHECK(good, "%s: %s changes what is computed", title, name);
+    }
+    dtm_module_destroy(before);
+    dtm_diagnostics_print(p->context, stderr, false);
+    return good;
+}
+
+/* "AR=2 AG=0 ..|..": the big collectives of a layer, those whose value has both B and D or heads or F. */
+typedef struct counts {
+    program *p;
+    int ar[2], ag[2], rs[2], a2a[2], permute[2], grad, grad_of_step;
+    dtm_dim b;
+} counts;
+
+static void count(dtm_module *m, dtm_op op, void *state) {
+    counts *c = state;
+    const dtm_op_data *data = dtm_op_get(m, op);
+    if (!dtm_is_collective(data->kind)) return;
+    const dtm_type_data *type = dtm_value_type(m, data->operands[0]);
+    if (dtm_enclosing(m, op, DTM_OP_UPDATE)) {
+        if (type->rank) c->grad++;
+        return;
+    }
+    bool big = dtm_type_dim_index(type, c->b) >= 0 && type->rank > 2;
+    if (!big || !dtm_enclosing(m, op, DTM_OP_REPEAT)) return;
+    int phase = dtm_enclosing(m, op, DTM_OP_BACKWARD) != 0;
+    if (data->kind == DTM_OP_ALL_REDUCE) c->ar[phase]++;
+    if (data->kind == DTM_OP_ALL_GATHER) c->ag[phase]++;
+    if (data->kind == DTM_OP_REDUCE_SCATTER) c->rs[phase]++;
+    if (data->kind == DTM_OP_ALL_TO_ALL) c->a2a[phase]++;
+    if (data->kind == DTM_OP_PERMUTE) c->permute[phase]++;
+}
+
+static void whole(const char *model, const char *sizes, const char *placement, const char *expected) {
+    program p = start();
+    declare(&p, sizes);
+    char title[300];
+    snprintf(title, sizeof title, "%s %s on %s", model, sizes, placement);
+    if (strcmp(model, "gpt") == 0) gpt(&p);
+    else llama(&p);
+    place(&p, placement);
+    bool good = run_pass(&p, dtm_pass_canonicalize, "canonicalize", false, title) &&
+                run_pass(&p, dtm_pass_autodiff, "autodiff", false, title) &&
+                run_pass(&p, dtm_pass_shard, "shard", true, title) &&
+                run_pass(&p, dtm_pass_partition, "partition", true, title);
+    if (good) {
+        counts c = {.p = &p, .b = dim(&p, "B")};
+        dtm_walk(p.m, count, &c);
+        char text[200];
+        int n = 0;
+        for (int i = 0; i < 2; i++) {
+            n += snprintf(text + n, sizeof text - (size_t)n, i ? "| " : "");
+            const struct { const char *name; int count; } row[] = {{"AR", c.ar[i]}, {"AG", c.ag[i]}, {"RS", c.rs[i]}, {"A2A", c.a2a[i]}, {"P", c.permute[i]}};
+            for (int k = 0; k < 5; k++)
+                if (row[k].count) n += snprintf(text + n, sizeof text - (size_t)n, "%d %s ", row[k].count, row[k].name);
+        }
+        if (expected) CHECK(strcmp(text, expected) == 0, "%s: layer has \"%s\", not \"%s\"", title, text, expected);
+        else printf("%s: %s\n", title, text);
+    }
+    dtm_diagnostics_print(p.context, stderr, false);
+    dtm_module_destroy(p.m);
+    dtm_context_destroy(p.context);
+}
+
+/* ---- every pair of layouts: 16 x 16 of two axes of two, and of three ---- */
+
+static dtm_type layout_of(dtm_module *m, int n_axes, int code, const dtm_dim *dims) {
+    dtm_type_data data = *dtm_type_get(m, dtm_type_make(m, DTM_F32, 2, dims));
+    for (int a = 0; a < n_axes; a++, code /= 4) {
+        int state = code % 4;
+        if (state == 3) data.sum |= (uint16_t)(1 << a);
+        else if (state) data.layout[state - 1].splits[data.layout[state - 1].count++] = (dtm_split){(uint8_t)a, 1};
+    }
+    return dtm_type_intern(m, &data);
+}
+
+static void pairs(int n_axes, const char *sizes) {
+    program p = start();
+    declare(&p, sizes);
+    dtm_dim dims[2] = {dim(&p, "A"), dim(&p, "C")};
+    static const char *const names[] = {"x", "y", "z"};
+    for (int a = 0; a < n_axes; a++) p.m->settings.mesh.axes[p.m->settings.mesh.count++] = (dtm_axis_data){dtm_string_of(p.context, names[a]), 2, false, {0}};
+    int n = 1 << (2 * n_axes);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            dtm_type from = layout_of(p.m, n_axes, i, dims), to = layout_of(p.m, n_axes, j, dims);
+            dtm_relayout_path path = dtm_relayout_find(p.m, from, to);
+            dtm_type at = from;
+            for (size_t k = 0; k < path.count; k++) at = path.steps[k].type;
+            CHECK(at == to, "a relayout does not arrive");
+            bool reduces_needlessly = false;
+            for (size_t k = 0; k < path.count; k++) {
+                uint16_t split = dtm_type_split_axes(dtm_type_get(p.m, to));
+                reduces_needlessly |= path.steps[k].kind == DTM_OP_ALL_REDUCE && path.steps[k].axes & split;
+            }
+            if (n_axes == 2 && reduces_needlessly) printf("pair %d -> %d reduces what it splits\n", i, j);
+        }
+    dtm_module_destroy(p.m);
+    dtm_context_destroy(p.context);
+}
+
+/* Fault 5: [I@y, J, L@x] to [I, J@x.y, L] by exchanges alone, never holding more than three shards. */
+static void fault_5(void) {
+    program p = start();
+    declare(&p, "I=16 J=16 L=16");
+    p.m->settings.mesh.count = 2;
+    p.m->settings.mesh.axes[0] = (dtm_axis_data){dtm_string_of(p.context, "x"), 4, false, {0}};
+    p.m->settings.mesh.axes[1] = (dtm_axis_data){dtm_string_of(p.context, "y"), 2, false, {0}};
+    dtm_dim dims[3] = {dim(&p, "I"), dim(&p, "J"), dim(&p, "L")};
+    dtm_type_data from = *dtm_type_get(p.m, dtm_type_make(p.m, DTM_F32, 3, dims)), to = from;
+    from.layout[0] = (dtm_dim_layout){1, {{1, 1}}};
+    from.layout[2] = (dtm_dim_layout){1, {{0, 1}}};
+    to.layout[1] = (dtm_dim_layout){2, {{0, 1}, {1, 1}}};
+    dtm_type last = dtm_type_intern(p.m, &from), end = dtm_type_intern(p.m, &to);
+    dtm_relayout_path path = dtm_relayout_find(p.m, last, end);
+    for (size_t i = 0; i < path.count; i++) {
+        CHECK(path.steps[i].kind == DTM_OP_ALL_TO_ALL || path.steps[i].kind == DTM_OP_PERMUTE, "fault 5: step %zu is `%s`", i,
+              dtm_op_rows[path.steps[i].kind].name);
+        CHECK(dtm_local_bytes_max(p.m, path.steps[i].type) <= 2 * dtm_local_bytes_max(p.m, last), "fault 5: too much memory");
+    }
+    dtm_module_destroy(p.m);
+    dtm_context_destroy(p.context);
+}
+
+/* ---- the search against brute force ---- */
+
+static uint32_t random_state = 1;
+static uint32_t random_below(uint32_t n) {
+    random_state = random_state * 1664525u + 1013904223u;
+    return (random_state >> 8) % n;
+}
+
+static void searches(void) {
+    for (int trial = 0; trial < 300; trial++) {
+        dtm_arena *arena = dtm_arena_create();
+        shard_search *s = shard_search_create(arena);
+        uint32_t n = 2 + random_below(7), sizes[9], found[9], best[9];
+        for (uint32_t v = 0; v < n; v++) shard_search_variable(s, sizes[v] = 1 + random_below(4));
+        for (int t = 0; t < 14; t++) {
+            double costs[16];
+            for (int i = 0; i < 16; i++) costs[i] = random_below(6) ? random_below(100) : INFINITY;
+            uint32_t a = random_below(n), b = random_below(n);
+            if (random_below(3)) shard_search_cost2(s, a, b, costs);
+            else shard_search_cost(s, a, costs);
+        }
+        bool exact;
+        double least = shard_search_brute_force(s, best), cost = shard_search_solve(s, found, &exact);
+        CHECK(exact && cost == least, "search %d: %g, brute force %g", trial, cost, least);
+        dtm_arena_destroy(arena);
+    }
+}
+
+static const char gpt_sizes[] = "B=4 S=8 V=13 P=8 D=8 F=12 H=4 K=2", llama_sizes[] = "B=4 S=8 V=13 D=8 F=12 H=4 G=2 K=2";
+
+int main(int argc, char **argv) {
+    if (argc > 3) {
+        verbose = true;
+        whole(argv[1], argv[2][0] ? argv[2] : strcmp(argv[1], "gpt") ? llama_sizes : gpt_sizes, argv[3], NULL);
+        return failures != 0;
+    }
+    searches();
+    pairs(2, "A=4 C=4");
+    pairs(3, "A=8 C=8");
+    fault_5();
+    static const char *const models[] = {"gpt", "llama"}, *const sizes[] = {gpt_sizes, llama_sizes};
+    for (int i = 0; i < 2; i++) {
+        whole(models[i], sizes[i], "tp=2 : tp H G F V", "2 AR | 2 AR ");
+        whole(models[i], sizes[i], "tp=2 : tp H G F V S", "2 AG 2 RS | 2 AG 2 RS ");
+        whole(models[i], sizes[i], "dp=2 : dp B", "| ");
+        whole(models[i], sizes[i], "cp=2 : cp S gather", "2 AG | 2 RS ");
+        whole(models[i], sizes[i], "cp=2 : cp S alltoall", "4 A2A | 4 A2A ");
+        whole(models[i], sizes[i], "dp=2 tp=2 : dp B : tp H G F V S", "2 AG 2 RS | 2 AG 2 RS ");
+    }
+    printf("%s\n", failures ? "FAILED" : "ok");
+    return failures != 0;
+}
