@@ -46,8 +46,10 @@ int64_t dtm_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t index) {
     do {
         uint64_t low = x & low_mask, high = x >> low_bits;
         for (unsigned round = 0; round < ROUNDS; round++) {
-            if (round % 2) low ^= mix(key + round + (high << 8)) & low_mask;
-            else high ^= mix(key + round + (low << 8)) & high_mask;
+            if (round % 2)
+                low ^= mix(key + round + (high << 8)) & low_mask;
+            else
+                high ^= mix(key + round + (low << 8)) & high_mask;
         }
         x = high << low_bits | low;
     } while (x >= (uint64_t)n);
@@ -75,11 +77,13 @@ static bool check_flat_inputs(dtm_data *data, dtm_status *status) {
     for (int i = 0; i < data->count; i++) {
         const dtm_data_input *input = &data->inputs[i];
         if (shift_of(input) < 0 || input->is_f32 || input->rank != 2)
-            return dtm_status_fail(status, "%s gives `tokens` and `targets`, i32[B, S], but the program has the input `%s`: "
-                                           "that takes a .safetensors with a tensor of this name, steps first",
+            return dtm_status_fail(status,
+                                   "%s gives `tokens` and `targets`, i32[B, S], but the program has the input `%s`: "
+                                   "that takes a .safetensors with a tensor of this name, steps first",
                                    data->path, input->name);
         if (i > 0 && (input->shape[0] != data->batch || input->shape[1] != data->sequence))
-            return dtm_status_fail(status, "the inputs `%s` and `%s` have different shapes: a flat file cannot give both",
+            return dtm_status_fail(status,
+                                   "the inputs `%s` and `%s` have different shapes: a flat file cannot give both",
                                    data->inputs[0].name, input->name);
         data->batch = input->shape[0];
         data->sequence = input->shape[1];
@@ -127,7 +131,8 @@ static bool read_at(dtm_data *data, int64_t offset, void *out, int64_t bytes, dt
 static bool bad_token(const dtm_data *data, int64_t offset, int64_t id, const dtm_data_input *input,
                       dtm_status *status) {
     if (input->vocabulary > 0)
-        return dtm_status_fail(status, "%s: token %lld at byte %lld is outside of the vocabulary, V = %lld (input `%s`)",
+        return dtm_status_fail(status,
+                               "%s: token %lld at byte %lld is outside of the vocabulary, V = %lld (input `%s`)",
                                data->path, (long long)id, (long long)offset, (long long)input->vocabulary, input->name);
     return dtm_status_fail(status, "%s: %lld at byte %lld does not fit in 32 bits (input `%s`)", data->path,
                            (long long)id, (long long)offset, input->name);
@@ -171,7 +176,8 @@ static void describe_shape(char *text, size_t size, int rank, const int64_t *sha
 static bool check_tensor(dtm_data *data, const dtm_data_input *input, dtm_status *status) {
     const dtm_stored_tensor *tensor = dtm_safetensors_find(data->file, input->name);
     if (!tensor)
-        return dtm_status_fail(status, "%s has no tensor `%s`, which the program takes as input", data->path, input->name);
+        return dtm_status_fail(status, "%s has no tensor `%s`, which the program takes as input", data->path,
+                               input->name);
     bool right = input->is_f32 ? tensor->dtype == DTM_STORED_F32
                                : tensor->dtype == DTM_STORED_I32 || tensor->dtype == DTM_STORED_I64;
     if (!right)
@@ -183,12 +189,12 @@ static bool check_tensor(dtm_data *data, const dtm_data_input *input, dtm_status
         char has[200], wants[200];
         describe_shape(has, sizeof has, tensor->rank, tensor->shape);
         describe_shape(wants, sizeof wants, input->rank, input->shape);
-        return dtm_status_fail(status, "%s: tensor `%s` has the shape %s; it should be the steps and then %s", data->path,
-                               input->name, has, wants);
+        return dtm_status_fail(status, "%s: tensor `%s` has the shape %s; it should be the steps and then %s",
+                               data->path, input->name, has, wants);
     }
     if (data->steps >= 0 && tensor->shape[0] != data->steps)
-        return dtm_status_fail(status, "%s: tensor `%s` has %lld steps, another input has %lld", data->path, input->name,
-                               (long long)tensor->shape[0], (long long)data->steps);
+        return dtm_status_fail(status, "%s: tensor `%s` has %lld steps, another input has %lld", data->path,
+                               input->name, (long long)tensor->shape[0], (long long)data->steps);
     data->steps = tensor->shape[0];
     return true;
 }
@@ -283,10 +289,13 @@ bool dtm_data_open(const dtm_data_options *options, dtm_data **out, dtm_status *
     dtm_data *data = calloc(1, sizeof *data);
     if (!data) return dtm_status_fail(status, "out of memory opening %s", options->path);
     bool ok = copy_options(data, options, status);
-    if (ok) ok = options->format == DTM_DATA_SAFETENSORS ? open_tensors(data, options->steps, status)
-                                                         : open_flat(data, status);
-    if (ok) *out = data;
-    else dtm_data_close(data);
+    if (ok)
+        ok = options->format == DTM_DATA_SAFETENSORS ? open_tensors(data, options->steps, status)
+                                                     : open_flat(data, status);
+    if (ok)
+        *out = data;
+    else
+        dtm_data_close(data);
     return ok;
 }
 
@@ -300,17 +309,21 @@ void dtm_data_close(dtm_data *data) {
     free(data);
 }
 
-int64_t dtm_data_steps(const dtm_data *data) { return data->steps; }
-int64_t dtm_data_samples(const dtm_data *data) { return data->samples; }
+int64_t dtm_data_steps(const dtm_data *data) {
+    return data->steps;
+}
+int64_t dtm_data_samples(const dtm_data *data) {
+    return data->samples;
+}
 
 bool dtm_data_read(dtm_data *data, int64_t step, int input, const int64_t *begin, const int64_t *end, void *out,
                    dtm_status *status) {
     const dtm_data_input *wanted = &data->inputs[input];
     for (int d = 0; d < wanted->rank; d++)
         if (begin[d] < 0 || begin[d] > end[d] || end[d] > wanted->shape[d])
-            return dtm_status_fail(status, "input `%s`: the block [%lld, %lld) of dimension %d is outside of its size %lld",
-                                   wanted->name, (long long)begin[d], (long long)end[d], d,
-                                   (long long)wanted->shape[d]);
+            return dtm_status_fail(
+                status, "input `%s`: the block [%lld, %lld) of dimension %d is outside of its size %lld", wanted->name,
+                (long long)begin[d], (long long)end[d], d, (long long)wanted->shape[d]);
     if (data->format == DTM_DATA_SAFETENSORS) return read_tensor(data, step, wanted, begin, end, out, status);
     return read_flat(data, step, wanted, begin, end, out, status);
 }

@@ -1,15 +1,16 @@
 /* Training data: which text a step reads, and how a rank reads its part of it.
  *
- * A flat file is a stream of tokens (bytes, u16 or u32, little endian). With sequences of S it holds n = (tokens - 1) / S
- * samples; sample i is tokens [i S, i S + S], its inputs the first S of these and its targets the last S. What is left
- * over at the end, fewer than S + 1 tokens, is never read. Epoch e takes all n samples once, in an order that depends on
- * (seed, e) alone. Position p of the endless stream is sample order(p / n, p % n), and step t (from 0) reads positions
- * [t B, t B + B). So a batch may straddle two epochs; no sample is dropped, or seen twice in an epoch, and nothing
- * depends on the ranks. Unshuffled data (for evaluation) is taken in the file's order.
+ * A flat file is a stream of tokens (bytes, u16 or u32, little endian). With sequences of S it holds n = (tokens - 1) /
+ * S samples; sample i is tokens [i S, i S + S], its inputs the first S of these and its targets the last S. What is
+ * left over at the end, fewer than S + 1 tokens, is never read. Epoch e takes all n samples once, in an order that
+ * depends on (seed, e) alone. Position p of the endless stream is sample order(p / n, p % n), and step t (from 0) reads
+ * positions [t B, t B + B). So a batch may straddle two epochs; no sample is dropped, or seen twice in an epoch, and
+ * nothing depends on the ranks. Unshuffled data (for evaluation) is taken in the file's order.
  *
  * A safetensors file has a tensor for each input under its name, the steps first: step t reads tensor[t].
  *
- * Each rank reads only its block of an input. A token >= V, or a negative one, is an error that says where it stands. */
+ * Each rank reads only its block of an input. A token >= V, or a negative one, is an error that says where it stands.
+ */
 #ifndef DTM_DATA_H
 #define DTM_DATA_H
 
@@ -19,12 +20,7 @@
 
 typedef struct dtm_data dtm_data;
 
-typedef enum dtm_data_format {
-    DTM_DATA_BYTES,
-    DTM_DATA_U16,
-    DTM_DATA_U32,
-    DTM_DATA_SAFETENSORS
-} dtm_data_format;
+typedef enum dtm_data_format { DTM_DATA_BYTES, DTM_DATA_U16, DTM_DATA_U32, DTM_DATA_SAFETENSORS } dtm_data_format;
 
 enum { DTM_DATA_RANK = 8 };
 
@@ -70,8 +66,8 @@ void dtm_data_prefetch(dtm_data *data, int64_t step, int input, const int64_t *b
 
 /* ---- the order of an epoch ---- */
 
-/* The image of index (in [0, n)) under a permutation of [0, n) that (seed, epoch) choose: a Feistel network on the least
- * power of two that is not below n, walked until it is back in range. No memory, expected constant time. */
+/* The image of index (in [0, n)) under a permutation of [0, n) that (seed, epoch) choose: a Feistel network on the
+ * least power of two that is not below n, walked until it is back in range. No memory, expected constant time. */
 int64_t dtm_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t index);
 
 #endif

@@ -21,7 +21,9 @@ static bool fail(parser *p, const char *what) {
     return dtm_status_fail(p->status, "JSON: %s at byte %zu", what, p->at);
 }
 
-static int peek(const parser *p) { return p->at < p->length ? (unsigned char)p->text[p->at] : -1; }
+static int peek(const parser *p) {
+    return p->at < p->length ? (unsigned char)p->text[p->at] : -1;
+}
 
 static void skip_space(parser *p) {
     while (p->at < p->length && strchr(" \t\n\r", p->text[p->at]) && p->text[p->at]) p->at++;
@@ -63,7 +65,10 @@ static bool parse_hex4(parser *p, unsigned *out) {
     *out = 0;
     for (int i = 0; i < 4; i++, p->at++) {
         int c = peek(p);
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
         if (digit < 0) return fail(p, "\\u needs four hexadecimal digits");
         *out = *out * 16 + (unsigned)digit;
     }
@@ -179,12 +184,15 @@ static bool parse_number(parser *p) {
 
 static bool parse_word(parser *p, const char *word, dtm_json_type type) {
     size_t length = strlen(word);
-    if (p->length - p->at < length || memcmp(p->text + p->at, word, length) != 0) return fail(p, "a value was expected");
+    if (p->length - p->at < length || memcmp(p->text + p->at, word, length) != 0)
+        return fail(p, "a value was expected");
     p->at += length;
     return add_value(p, type) >= 0;
 }
 
-static int compare_keys(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int compare_keys(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 static bool check_duplicates(parser *p, int64_t object) {
     const dtm_json_value *values = p->json->values;
@@ -201,8 +209,8 @@ static bool check_duplicates(parser *p, int64_t object) {
     bool ok = true;
     for (uint32_t i = 1; ok && i < count; i++)
         if (strcmp(keys[i - 1], keys[i]) == 0)
-            ok = dtm_status_fail(p->status, "JSON: the key \"%.200s\" stands twice in one object, before byte %zu", keys[i],
-                                 p->at);
+            ok = dtm_status_fail(p->status, "JSON: the key \"%.200s\" stands twice in one object, before byte %zu",
+                                 keys[i], p->at);
     free(keys);
     return ok;
 }
@@ -241,17 +249,22 @@ static bool parse_value(parser *p, int depth) {
     if (depth > MAX_DEPTH) return fail(p, "too deep nesting");
     skip_space(p);
     switch (peek(p)) {
-    case '"': return parse_string(p);
-    case 't': return parse_word(p, "true", DTM_JSON_TRUE);
-    case 'f': return parse_word(p, "false", DTM_JSON_FALSE);
-    case 'n': return parse_word(p, "null", DTM_JSON_NULL);
+    case '"':
+        return parse_string(p);
+    case 't':
+        return parse_word(p, "true", DTM_JSON_TRUE);
+    case 'f':
+        return parse_word(p, "false", DTM_JSON_FALSE);
+    case 'n':
+        return parse_word(p, "null", DTM_JSON_NULL);
     case '{':
     case '[': {
         bool object = peek(p) == '{';
         int64_t index = add_value(p, object ? DTM_JSON_OBJECT : DTM_JSON_ARRAY);
         return index >= 0 && parse_members(p, index, object, depth);
     }
-    default: return parse_number(p);
+    default:
+        return parse_number(p);
     }
 }
 
@@ -339,20 +352,35 @@ static void close_bracket(dtm_json_writer *writer, const char *bracket) {
     writer->wants_comma = true;
 }
 
-void dtm_json_begin_object(dtm_json_writer *writer) { open_bracket(writer, "{"); }
-void dtm_json_end_object(dtm_json_writer *writer) { close_bracket(writer, "}"); }
-void dtm_json_begin_array(dtm_json_writer *writer) { open_bracket(writer, "["); }
-void dtm_json_end_array(dtm_json_writer *writer) { close_bracket(writer, "]"); }
-void dtm_json_bool(dtm_json_writer *writer, bool value) { put_item(writer, value ? "true" : "false"); }
-void dtm_json_raw(dtm_json_writer *writer, const char *text) { put_item(writer, text); }
+void dtm_json_begin_object(dtm_json_writer *writer) {
+    open_bracket(writer, "{");
+}
+void dtm_json_end_object(dtm_json_writer *writer) {
+    close_bracket(writer, "}");
+}
+void dtm_json_begin_array(dtm_json_writer *writer) {
+    open_bracket(writer, "[");
+}
+void dtm_json_end_array(dtm_json_writer *writer) {
+    close_bracket(writer, "]");
+}
+void dtm_json_bool(dtm_json_writer *writer, bool value) {
+    put_item(writer, value ? "true" : "false");
+}
+void dtm_json_raw(dtm_json_writer *writer, const char *text) {
+    put_item(writer, text);
+}
 
 static void put_character(dtm_json_writer *writer, unsigned char c) {
     static const char escaped[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
     const char *found = c ? strchr(escaped, c) : NULL;
     char text[8];
-    if (found) snprintf(text, sizeof text, "\\%c", letters[found - escaped]);
-    else if (c < 0x20) snprintf(text, sizeof text, "\\u%04x", c);
-    else snprintf(text, sizeof text, "%c", c);
+    if (found)
+        snprintf(text, sizeof text, "\\%c", letters[found - escaped]);
+    else if (c < 0x20)
+        snprintf(text, sizeof text, "\\u%04x", c);
+    else
+        snprintf(text, sizeof text, "%c", c);
     put(writer, text, strlen(text));
 }
 
@@ -360,9 +388,12 @@ void dtm_json_string(dtm_json_writer *writer, const char *string) {
     put_item(writer, "\"");
     for (size_t room = strlen(string); room > 0;) {
         size_t length = utf8_length(string, room);
-        if (length == 1) put_character(writer, (unsigned char)*string);
-        else if (length > 1) put(writer, string, length);
-        else put(writer, "\xEF\xBF\xBD", 3);
+        if (length == 1)
+            put_character(writer, (unsigned char)*string);
+        else if (length > 1)
+            put(writer, string, length);
+        else
+            put(writer, "\xEF\xBF\xBD", 3);
         length += length == 0;
         string += length;
         room -= length;

@@ -1,6 +1,6 @@
 /* JSON, as little of it as the runtime needs: a strict parser (RFC 8259: UTF-8, no duplicate keys, nothing after the
- * value, bounded depth) into a flat array of values, and a writer of compact text into a growing buffer. Neither depends
- * on the locale. */
+ * value, bounded depth) into a flat array of values, and a writer of compact text into a growing buffer. Neither
+ * depends on the locale. */
 #ifndef DTM_JSON_H
 #define DTM_JSON_H
 

@@ -94,8 +94,10 @@ bool dtm_log_open(const char *path, const char *header, bool append, bool quiet,
 
 static void describe_left(char *text, size_t size, double seconds) {
     long long s = (long long)(seconds + 0.5);
-    if (s >= 3600) snprintf(text, size, "%lld:%02lld:%02lld left", s / 3600, s / 60 % 60, s % 60);
-    else snprintf(text, size, "%lld:%02lld left", s / 60, s % 60);
+    if (s >= 3600)
+        snprintf(text, size, "%lld:%02lld:%02lld left", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(text, size, "%lld:%02lld left", s / 60, s % 60);
 }
 
 /* "step 12/200   loss 5.1032   norm 1.93   24731 tokens/s   1:12 left" */
@@ -119,8 +121,10 @@ static void show(dtm_log *log, const dtm_log_step *step) {
     log->printed = time;
     char text[256];
     describe(log, step, text, sizeof text);
-    if (log->terminal) fprintf(stderr, "\r%s\x1b[K%s", text, last ? "\n" : "");
-    else fprintf(stderr, "%s\n", text);
+    if (log->terminal)
+        fprintf(stderr, "\r%s\x1b[K%s", text, last ? "\n" : "");
+    else
+        fprintf(stderr, "%s\n", text);
     fflush(stderr);
     log->open_line = log->terminal && !last;
 }

@@ -1,6 +1,6 @@
-/* What a run tells: a log of one JSON object a line, and progress on stderr, a line that renews itself on a terminal and
- * plain lines elsewhere. One rank of a run has a log; there the first line of the file is the header, an object that
- * records the run, then comes a line for each step:
+/* What a run tells: a log of one JSON object a line, and progress on stderr, a line that renews itself on a terminal
+ * and plain lines elsewhere. One rank of a run has a log; there the first line of the file is the header, an object
+ * that records the run, then comes a line for each step:
  *
  *     {"step":1,"loss":5.545,"grad_norm":1.93,"lr":5e-05,"tokens_per_s":24731.5,"ms":82.9} */
 #ifndef DTM_LOG_H

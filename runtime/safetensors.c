@@ -17,10 +17,10 @@ static const int64_t SHORT_RUN_BYTES = 1 << 16, WINDOW_BYTES = 1 << 20;
 
 struct dtm_safetensors {
     char *path;
-    int descriptor;        /* or -1: then memory holds the file */
+    int descriptor; /* or -1: then memory holds the file */
     const uint8_t *memory;
     int64_t size;
-    dtm_json json;         /* the header; names point into it */
+    dtm_json json; /* the header; names point into it */
     dtm_stored_tensor *tensors;
     int64_t count;
 };
@@ -30,20 +30,26 @@ struct dtm_safetensors {
 static const struct {
     const char *name;
     int64_t bytes;
-} dtypes[DTM_STORED_DTYPES] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},   {"F8_E4M3", 1}, {"F8_E5M2", 1},
-                               {"U16", 2},  {"I16", 2}, {"F16", 2},  {"BF16", 2},    {"U32", 4},
-                               {"I32", 4},  {"F32", 4}, {"U64", 8},  {"I64", 8},     {"F64", 8}};
+} dtypes[DTM_STORED_DTYPES] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1},
+                               {"U16", 2},  {"I16", 2}, {"F16", 2}, {"BF16", 2},    {"U32", 4},
+                               {"I32", 4},  {"F32", 4}, {"U64", 8}, {"I64", 8},     {"F64", 8}};
 
-int64_t dtm_stored_bytes(dtm_stored_dtype dtype) { return dtypes[dtype].bytes; }
-const char *dtm_stored_name(dtm_stored_dtype dtype) { return dtypes[dtype].name; }
+int64_t dtm_stored_bytes(dtm_stored_dtype dtype) {
+    return dtypes[dtype].bytes;
+}
+const char *dtm_stored_name(dtm_stored_dtype dtype) {
+    return dtypes[dtype].name;
+}
 
 int64_t dtm_stored_total_bytes(const dtm_stored_tensor *tensor) {
     int64_t total = dtypes[tensor->dtype].bytes;
     bool empty = false;
     for (int d = 0; d < tensor->rank; d++) {
         if (tensor->shape[d] < 0) return -1;
-        if (tensor->shape[d] == 0) empty = true;
-        else if (__builtin_mul_overflow(total, tensor->shape[d], &total)) return -1;
+        if (tensor->shape[d] == 0)
+            empty = true;
+        else if (__builtin_mul_overflow(total, tensor->shape[d], &total))
+            return -1;
     }
     return empty ? 0 : total;
 }
@@ -54,9 +60,9 @@ bool dtm_block_begin(const dtm_stored_tensor *tensor, const int64_t *begin, cons
     bool joins = true, empty = false;
     for (int d = 0; d < tensor->rank; d++) {
         if (begin[d] < 0 || end[d] < begin[d] || end[d] > tensor->shape[d])
-            return dtm_status_fail(status, "tensor %s: the block [%lld, %lld) of dimension %d is outside of its size %lld",
-                                   tensor->name, (long long)begin[d], (long long)end[d], d,
-                                   (long long)tensor->shape[d]);
+            return dtm_status_fail(
+                status, "tensor %s: the block [%lld, %lld) of dimension %d is outside of its size %lld", tensor->name,
+                (long long)begin[d], (long long)end[d], d, (long long)tensor->shape[d]);
         empty = empty || begin[d] == end[d];
     }
     if (empty) return true;
@@ -128,12 +134,14 @@ static bool read_offsets(const dtm_safetensors *file, int64_t at, int64_t data, 
         return dtm_status_fail(status, "%s: tensor \"%.200s\" has the data_offsets [%lld, %lld], which are no range",
                                file->path, tensor->name, (long long)begin, (long long)end);
     if (end > room)
-        return dtm_status_fail(status, "%s: tensor \"%.200s\" ends at byte %lld of the data, but the file holds %lld: it "
-                                       "is cut short or its header is wrong",
+        return dtm_status_fail(status,
+                               "%s: tensor \"%.200s\" ends at byte %lld of the data, but the file holds %lld: it "
+                               "is cut short or its header is wrong",
                                file->path, tensor->name, (long long)end, (long long)room);
     int64_t bytes = dtm_stored_total_bytes(tensor);
     if (bytes != end - begin)
-        return dtm_status_fail(status, "%s: tensor \"%.200s\" has %lld bytes of data, but its dtype and shape need %lld",
+        return dtm_status_fail(status,
+                               "%s: tensor \"%.200s\" has %lld bytes of data, but its dtype and shape need %lld",
                                file->path, tensor->name, (long long)(end - begin), (long long)bytes);
     tensor->offset = data + begin;
     tensor->bytes = bytes;
@@ -181,8 +189,9 @@ static bool check_tiling(dtm_safetensors *file, int64_t data, dtm_status *status
     for (int64_t i = 0; i < file->count; i++) {
         const dtm_stored_tensor *tensor = &file->tensors[i];
         if (tensor->offset != at)
-            return dtm_status_fail(status, "%s: tensor \"%.200s\" begins at byte %lld of the data, but the tensor before it "
-                                           "ends at %lld: %s",
+            return dtm_status_fail(status,
+                                   "%s: tensor \"%.200s\" begins at byte %lld of the data, but the tensor before it "
+                                   "ends at %lld: %s",
                                    file->path, tensor->name, (long long)(tensor->offset - data), (long long)(at - data),
                                    tensor->offset < at ? "they overlap" : "there is a gap");
         at += tensor->bytes;
@@ -197,7 +206,8 @@ static bool check_tiling(dtm_safetensors *file, int64_t data, dtm_status *status
 static bool read_header(dtm_safetensors *file, const char *header, int64_t length, dtm_status *status) {
     dtm_status inner = {0};
     if (length == 0 || header[0] != '{')
-        return dtm_status_fail(status, "%s: the header does not begin with `{`: this is no safetensors file", file->path);
+        return dtm_status_fail(status, "%s: the header does not begin with `{`: this is no safetensors file",
+                               file->path);
     if (!dtm_json_parse(header, (size_t)length, &file->json, &inner))
         return dtm_status_fail(status, "%s: bad header: %s", file->path, inner.message);
     const dtm_json_value *values = file->json.values;
@@ -237,8 +247,9 @@ static bool check_size(const dtm_safetensors *file, const uint8_t *prefix, int64
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--) n = n << 8 | prefix[i];
     if (n > (uint64_t)MAX_HEADER_BYTES || (int64_t)n > file->size - 8)
-        return dtm_status_fail(status, "%s: the header's length is given as %llu bytes, but the file has %lld: it is cut "
-                                       "short or no safetensors file",
+        return dtm_status_fail(status,
+                               "%s: the header's length is given as %llu bytes, but the file has %lld: it is cut "
+                               "short or no safetensors file",
                                file->path, (unsigned long long)n, (long long)file->size);
     *length = (int64_t)n;
     return true;
@@ -288,8 +299,12 @@ void dtm_safetensors_close(dtm_safetensors *file) {
     free(file);
 }
 
-const char *dtm_safetensors_path(const dtm_safetensors *file) { return file->path; }
-int64_t dtm_safetensors_count(const dtm_safetensors *file) { return file->count; }
+const char *dtm_safetensors_path(const dtm_safetensors *file) {
+    return file->path;
+}
+int64_t dtm_safetensors_count(const dtm_safetensors *file) {
+    return file->count;
+}
 const dtm_stored_tensor *dtm_safetensors_at(const dtm_safetensors *file, int64_t index) {
     return &file->tensors[index];
 }

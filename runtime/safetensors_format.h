@@ -12,10 +12,10 @@ int64_t dtm_stored_total_bytes(const dtm_stored_tensor *tensor);
  *
  *     shape [4, 3, 5], block [1..3, 0..3, 2..4]:  6 runs of 2 elements, each 5 elements after the last */
 typedef struct dtm_block {
-    int rank; /* of the dimensions outside a run */
+    int rank;                                                                    /* of the dimensions outside a run */
     int64_t size[DTM_STORED_RANK], stride[DTM_STORED_RANK], at[DTM_STORED_RANK]; /* strides in bytes */
-    int64_t offset;    /* in the file, of the current run */
-    int64_t run_bytes; /* 0: the block is empty */
+    int64_t offset;                                                              /* in the file, of the current run */
+    int64_t run_bytes;                                                           /* 0: the block is empty */
     int64_t runs;
 } dtm_block;
 

@@ -68,8 +68,7 @@ static bool place(dtm_safetensors_layout *layout, const dtm_stored_tensor *tenso
         dtm_stored_tensor *tensor = &layout->tensors[layout->count];
         *tensor = tensors[layout->count];
         tensor->bytes = dtm_stored_total_bytes(tensor);
-        if (tensor->bytes < 0)
-            return dtm_status_fail(status, "tensor %s is too large for a file", tensor->name);
+        if (tensor->bytes < 0) return dtm_status_fail(status, "tensor %s is too large for a file", tensor->name);
         if (!(tensor->name = strdup(tensor->name))) return dtm_status_fail(status, "out of memory for a file's header");
         places[layout->count] = tensor;
     }
@@ -121,8 +120,10 @@ bool dtm_safetensors_lay_out(const dtm_stored_tensor *tensors, int64_t count, co
     ok = ok && place(layout, tensors, count, places, status) && check_names(places, count, status) &&
          make_header(layout, places, metadata, status);
     free(places);
-    if (ok) *out = layout;
-    else dtm_safetensors_layout_free(layout);
+    if (ok)
+        *out = layout;
+    else
+        dtm_safetensors_layout_free(layout);
     return ok;
 }
 
@@ -134,7 +135,9 @@ void dtm_safetensors_layout_free(dtm_safetensors_layout *layout) {
     free(layout);
 }
 
-int64_t dtm_safetensors_layout_bytes(const dtm_safetensors_layout *layout) { return layout->bytes; }
+int64_t dtm_safetensors_layout_bytes(const dtm_safetensors_layout *layout) {
+    return layout->bytes;
+}
 
 /* ---- the file ---- */
 
@@ -185,8 +188,8 @@ static bool reserve(dtm_safetensors_writer *writer, int64_t bytes, dtm_status *s
     while (code != 0 && errno == EINTR);
     if (code != 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL))
         code = ftruncate(writer->descriptor, bytes);
-    return code == 0 || dtm_status_fail_errno(status, errno, "cannot write %s (%lld bytes)", writer->path,
-                                              (long long)bytes);
+    return code == 0 ||
+           dtm_status_fail_errno(status, errno, "cannot write %s (%lld bytes)", writer->path, (long long)bytes);
 }
 
 bool dtm_safetensors_create(const char *path, const dtm_safetensors_layout *layout, dtm_safetensors_writer **out,
@@ -245,9 +248,12 @@ static void flush_directory(const char *path) {
 bool dtm_safetensors_commit(const char *path, dtm_status *status) {
     char *partial = partial_path(path);
     if (!partial) return dtm_status_fail(status, "out of memory writing %s", path);
-    bool ok = rename(partial, path) == 0 || dtm_status_fail_errno(status, errno, "cannot rename %s to %s", partial, path);
-    if (ok) flush_directory(path);
-    else unlink(partial);
+    bool ok =
+        rename(partial, path) == 0 || dtm_status_fail_errno(status, errno, "cannot rename %s to %s", partial, path);
+    if (ok)
+        flush_directory(path);
+    else
+        unlink(partial);
     free(partial);
     return ok;
 }

@@ -1,6 +1,6 @@
-/* Tests of the runtime's parts. Without arguments: everything, on `local` ranks. --mpi: the collectives on the ranks that
- * mpirun gives. --fail KIND: one rank fails or hangs, for tests that look at how a run ends. --fuzz N SEED: mutated
- * safetensors. */
+/* Tests of the runtime's parts. Without arguments: everything, on `local` ranks. --mpi: the collectives on the ranks
+ * that mpirun gives. --fail KIND: one rank fails or hangs, for tests that look at how a run ends; --fail large: a
+ * message of more than 2^31 bytes. --fuzz N SEED: mutated safetensors. */
 #include "runtime/comm/comm.h"
 #include "runtime/data.h"
 #include "runtime/json.h"
@@ -9,6 +9,7 @@
 #include "runtime/threads.h"
 
 #include <math.h>
+#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ static void check(bool ok, int line, const char *text, const char *more) {
 #define CHECK_OK(condition, status) check((condition), __LINE__, #condition, (status)->message)
 /* A failure whose message has these words. */
 #define CHECK_FAILS(condition, status, words)                                                                          \
-    check(!(condition) && (status)->failed && strstr((status)->message, (words)) != NULL, __LINE__, "fails: " #condition, (status)->message)
+    check(!(condition) && (status)->failed && strstr((status)->message, (words)) != NULL, __LINE__,                    \
+          "fails: " #condition, (status)->message)
 
 static uint64_t random_state = 1;
 static uint64_t random_bits(void) {
@@ -52,6 +54,11 @@ static void make_counts(int manner, int n, int64_t *counts) {
                     : manner == 2 ? (i % 2 ? 0 : 3 + i)
                     : manner == 3 ? 0
                                   : DTM_SEGMENT_BYTES / 4 * 2 + 17 * i - (i == 1 ? DTM_SEGMENT_BYTES / 2 : 0);
+}
+
+/* Of large payloads every so many elements are looked at. */
+static int64_t stride_of(int64_t count) {
+    return count > 100000 ? 61 : 1;
 }
 
 static int64_t total_of(const int64_t *counts, int n) {
@@ -99,7 +106,7 @@ static void test_all_reduce(dtm_comm *comm, dtm_group *group, dtm_algorithm algo
     CHECK(sent_since(group, comm, &mark) ==
           dtm_collective_sent_bytes(DTM_COLLECTIVE_ALL_REDUCE, algorithm, n, me, &count, 4));
     CHECK(guarded[scratch] == 42);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i += stride_of(count)) {
         double sum = 0;
         for (int r = 0; r < n; r++) sum += value_of(dtm_group_rank(group, r), i);
         if (!(fabs(sum - output[i]) < 1e-4)) CHECK(!"the sum is right");
@@ -121,13 +128,13 @@ static void test_reduce_scatter(dtm_comm *comm, dtm_group *group, dtm_algorithm 
     guarded[scratch] = 42;
     for (int64_t i = 0; i < total; i++) input[i] = value_of(dtm_group_rank(group, me), i);
     int64_t mark = dtm_comm_sent_bytes(comm);
-    CHECK_OK(dtm_reduce_scatter(group, algorithm, DTM_REDUCTION_SUM, DTM_REDUCE_F32, input, output, counts, guarded,
-                                status),
-             status);
+    CHECK_OK(
+        dtm_reduce_scatter(group, algorithm, DTM_REDUCTION_SUM, DTM_REDUCE_F32, input, output, counts, guarded, status),
+        status);
     CHECK(sent_since(group, comm, &mark) ==
           dtm_collective_sent_bytes(DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, n, me, counts, 4));
     CHECK(guarded[scratch] == 42);
-    for (int64_t i = 0; i < counts[me]; i++) {
+    for (int64_t i = 0; i < counts[me]; i += stride_of(total)) {
         double sum = 0;
         for (int r = 0; r < n; r++) sum += value_of(dtm_group_rank(group, r), at + i);
         if (!(fabs(sum - output[i]) < 1e-4)) CHECK(!"the sum is right");
@@ -168,8 +175,8 @@ static void test_all_to_all(dtm_comm *comm, dtm_group *group, const int64_t *cou
         for (int64_t i = 0; i < sizes[j]; i++) input[at++] = (unsigned char)(me * 11 + j * 101 + i);
     int64_t mark = dtm_comm_sent_bytes(comm);
     CHECK_OK(dtm_all_to_all(group, DTM_ALGORITHM_PAIRWISE, input, sizes, output, sizes, status), status);
-    CHECK(sent_since(group, comm, &mark) == dtm_collective_sent_bytes(DTM_COLLECTIVE_ALL_TO_ALL,
-                                                                      DTM_ALGORITHM_PAIRWISE, n, me, sizes, 1));
+    CHECK(sent_since(group, comm, &mark) ==
+          dtm_collective_sent_bytes(DTM_COLLECTIVE_ALL_TO_ALL, DTM_ALGORITHM_PAIRWISE, n, me, sizes, 1));
     at = 0;
     for (int r = 0; r < n; r++)
         for (int64_t i = 0; i < sizes[r]; i++)
@@ -186,8 +193,8 @@ static void test_broadcast(dtm_comm *comm, dtm_group *group, int64_t bytes, dtm_
         memset(data, me == root ? root + 1 : 0, (size_t)bytes);
         int64_t mark = dtm_comm_sent_bytes(comm);
         CHECK_OK(dtm_broadcast(group, DTM_ALGORITHM_TREE, data, bytes, root, status), status);
-        CHECK(sent_since(group, comm, &mark) ==
-              dtm_collective_sent_bytes(DTM_COLLECTIVE_BROADCAST, DTM_ALGORITHM_TREE, n, (me - root + n) % n, &bytes, 1));
+        CHECK(sent_since(group, comm, &mark) == dtm_collective_sent_bytes(DTM_COLLECTIVE_BROADCAST, DTM_ALGORITHM_TREE,
+                                                                          n, (me - root + n) % n, &bytes, 1));
         for (int64_t i = 0; i < bytes; i++)
             if (data[i] != root + 1) CHECK(!"the root's bytes arrived");
     }
@@ -216,7 +223,7 @@ static void test_collectives(dtm_comm *comm, dtm_group *group, dtm_status *statu
     int n = dtm_group_size(group);
     int64_t counts[16];
     for (int manner = 0; manner < SIZES; manner++) {
-        if (manner == SIZES - 1 && n % 3 == 0) continue; /* large: of the odd sizes 1, 5 and 7 will do */
+        if (manner == SIZES - 1 && n != 2 && n != 5) continue; /* large payloads: two sizes will do */
         make_counts(manner, n, counts);
         for (dtm_algorithm algorithm = 0; algorithm < DTM_ALGORITHMS; algorithm++)
             for (int in_place = 0; in_place < 2; in_place++) {
@@ -365,11 +372,12 @@ static bool parses(const char *text) {
 }
 
 static void test_json(void) {
-    static const char *const good[] = {"{}", " [1, -2.5e+3, true, false, null] ", "\"\\u00e9\\ud83d\\ude00\\n\"",
-                                       "{\"a\":{\"b\":[[]]}}", "0", "-0"};
-    static const char *const bad[] = {"", "{", "[1,]", "{\"a\":1,}", "{\"a\":1,\"a\":2}", "01", "1.", ".5", "+1", "1 2",
-                                      "'a'", "\"\\x\"", "\"\\ud800\"", "\"\t\"", "nul", "NaN", "{a:1}", "[1 2]",
-                                      "\"\xff\"", "\"\xc0\x80\"", "{\"a\"}", "\"\\u0000\"", "]"};
+    static const char *const good[] = {
+        "{}", " [1, -2.5e+3, true, false, null] ", "\"\\u00e9\\ud83d\\ude00\\n\"", "{\"a\":{\"b\":[[]]}}", "0", "-0"};
+    static const char *const bad[] = {
+        "",      "{",     "[1,]",     "{\"a\":1,}",   "{\"a\":1,\"a\":2}", "01",          "1.",  ".5",
+        "+1",    "1 2",   "'a'",      "\"\\x\"",      "\"\\ud800\"",       "\"\t\"",      "nul", "NaN",
+        "{a:1}", "[1 2]", "\"\xff\"", "\"\xc0\x80\"", "{\"a\"}",           "\"\\u0000\"", "]"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) check(parses(good[i]), __LINE__, "parses", good[i]);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) check(!parses(bad[i]), __LINE__, "is refused", bad[i]);
     char deep[201];
@@ -441,7 +449,9 @@ static const dtm_stored_tensor declared[] = {{"z", DTM_STORED_F32, 3, {4, 6, 5}}
 enum { DECLARED = sizeof declared / sizeof *declared };
 static const char *const metadata[] = {"format", "dtm", NULL};
 
-static float element(int tensor, int64_t i) { return (float)(tensor * 10000 + i); }
+static float element(int tensor, int64_t i) {
+    return (float)(tensor * 10000 + i);
+}
 
 /* Writes block number `part` of 2 along each tensor's last dimension (the first part has all of a scalar). */
 static void write_part(dtm_safetensors_writer *writer, int part, dtm_status *status) {
@@ -526,9 +536,11 @@ static void test_bad_safetensors(void) {
         const char *words;
     } cases[] = {
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, NULL},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "ends at byte 8 of the data, but the file"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4,
+         "ends at byte 8 of the data, but the file"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, "the tensors end at byte"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8, "8 bytes of data, but its dtype and shape"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8,
+         "8 bytes of data, but its dtype and shape"},
         {"{\"a\":{\"dtype\":\"F99\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "unknown dtype F99"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "not a size"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, "no range"},
@@ -562,8 +574,10 @@ static void test_bad_safetensors(void) {
         dtm_status status = {0};
         dtm_safetensors *file;
         bool ok = dtm_safetensors_open(path, &file, &status);
-        if (cases[i].words) CHECK_FAILS(ok, &status, cases[i].words);
-        else CHECK_OK(ok, &status);
+        if (cases[i].words)
+            CHECK_FAILS(ok, &status, cases[i].words);
+        else
+            CHECK_OK(ok, &status);
         dtm_safetensors_close(file);
     }
     dtm_status status = {0};
@@ -603,8 +617,10 @@ static void fuzz_safetensors(int rounds) {
         for (uint64_t changes = random_bits() % 4; changes > 0 && length > 8; changes--) {
             size_t at = random_bits() % (header < length ? header : length);
             static const char likely[] = "0123456789{}[],:\"-\\eE. ";
-            if (random_bits() % 3) copy[at] = likely[random_bits() % (sizeof likely - 1)];
-            else copy[at] = (char)random_bits();
+            if (random_bits() % 3)
+                copy[at] = likely[random_bits() % (sizeof likely - 1)];
+            else
+                copy[at] = (char)random_bits();
         }
         dtm_safetensors_fuzz((const uint8_t *)copy, length);
         free(copy);
@@ -629,7 +645,8 @@ static void test_permutation(void) {
     }
 }
 
-static dtm_data_input flat_inputs[2] = {{"tokens", false, 2, {6, 4}, 256, false}, {"targets", false, 2, {6, 4}, 256, true}};
+static dtm_data_input flat_inputs[2] = {{"tokens", false, 2, {6, 4}, 256, false},
+                                        {"targets", false, 2, {6, 4}, 256, true}};
 
 /* Fault 60: ten samples, six a step, read by one rank and by three. */
 static void test_flat(void) {
@@ -734,7 +751,8 @@ static void test_tensor_data(void) {
     CHECK_FAILS(dtm_data_open(&options, &data, &status), &status, "data for 3 steps, but 4 are to be done");
     status.failed = false;
     inputs[0].shape[1] = 5;
-    CHECK_FAILS(dtm_data_open(&options, &data, &status), &status, "has the shape [3, 2, 4]; it should be the steps and then [2, 5]");
+    CHECK_FAILS(dtm_data_open(&options, &data, &status), &status,
+                "has the shape [3, 2, 4]; it should be the steps and then [2, 5]");
     status.failed = false;
     inputs[0].name = "y";
     CHECK_FAILS(dtm_data_open(&options, &data, &status), &status, "no tensor `y`");
@@ -746,8 +764,16 @@ static void test_log(void) {
     dtm_status status = {0};
     dtm_log *log;
     dtm_log_report report = {"balance", 0.25};
-    dtm_log_step step = {.step = 1, .steps = 2, .loss = 5.545, .trains = true, .grad_norm = 1.93, .lr = 5e-05,
-                         .tokens = 2048, .seconds = 0.0828, .reports = &report, .report_count = 1};
+    dtm_log_step step = {.step = 1,
+                         .steps = 2,
+                         .loss = 5.545,
+                         .trains = true,
+                         .grad_norm = 1.93,
+                         .lr = 5e-05,
+                         .tokens = 2048,
+                         .seconds = 0.0828,
+                         .reports = &report,
+                         .report_count = 1};
     char *path = path_of("log.jsonl"), text[512] = "";
     CHECK_OK(dtm_log_open(path, "{\"program\":\"gpt\"}", false, true, &log, &status), &status);
     CHECK_OK(dtm_log_write(log, &step, &status) && dtm_log_close(log, &status), &status);
@@ -763,15 +789,40 @@ static void test_log(void) {
     }
 }
 
+/* Counts from outside what the transport sends: this definition stands before MPI's own (its profiling interface). */
+static int64_t counted_bytes;
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm mpi_comm,
+              MPI_Request *request) {
+    int bytes;
+    PMPI_Type_size(type, &bytes);
+    counted_bytes += (int64_t)count * bytes;
+    return PMPI_Isend(data, count, type, to, tag, mpi_comm, request);
+}
+
+/* Fault 71: a message of more than 2^31 bytes. */
+static bool large_main(dtm_comm *comm, void *argument, dtm_status *status) {
+    (void)argument;
+    int64_t bytes = 2147483656;
+    char *data = zeroed(bytes);
+    if (dtm_comm_rank(comm) == 0) memcpy(data + bytes - 8, "the last", 8);
+    bool ok = dtm_broadcast(dtm_comm_world(comm), DTM_ALGORITHM_TREE, data, bytes, 0, status);
+    CHECK_OK(ok && memcmp(data + bytes - 8, "the last", 8) == 0, status);
+    free(data);
+    return ok;
+}
+
 static int run_mpi(int argc, char **argv, const char *fail) {
     dtm_status status = {0};
     dtm_comm *comm;
-    bool ok = dtm_comm_open_mpi(&argc, &argv, false, &comm, &status);
+    bool ok = dtm_comm_open_mpi(&argc, &argv, &comm, &status);
     if (!ok) {
         fprintf(stderr, "error: %s\n", status.message);
         return 1;
     }
-    ok = fail ? fail_main(comm, (void *)fail, &status) : comm_main(comm, NULL, &status);
+    ok = !fail                    ? comm_main(comm, NULL, &status)
+         : !strcmp(fail, "large") ? large_main(comm, NULL, &status)
+                                  : fail_main(comm, (void *)fail, &status);
+    CHECK(counted_bytes == dtm_comm_sent_bytes(comm));
     if (!ok) dtm_comm_abort(comm, &status);
     dtm_comm_close(comm);
     return failures > 0;

@@ -1,6 +1,6 @@
 /* One job at a time: the caller writes it, raises `generation`, works on its own chunk and waits until `pending` is 0.
- * Sleep and wake-up follow Dekker: a sleeper announces itself before it looks again, a waker changes the state before it
- * looks for sleepers; with sequentially consistent atomics one of them sees the other. */
+ * Sleep and wake-up follow Dekker: a sleeper announces itself before it looks again, a waker changes the state before
+ * it looks for sleepers; with sequentially consistent atomics one of them sees the other. */
 #include "runtime/threads.h"
 
 #include <hwloc.h>
@@ -231,4 +231,6 @@ void dtm_pool_destroy(dtm_pool *pool) {
     free(pool);
 }
 
-int dtm_pool_threads(const dtm_pool *pool) { return pool->threads; }
+int dtm_pool_threads(const dtm_pool *pool) {
+    return pool->threads;
+}

@@ -1,6 +1,8 @@
 #include "runtime/comm/algorithm.h"
 
-static bool is_power_of_two(int n) { return n > 0 && (n & (n - 1)) == 0; }
+static bool is_power_of_two(int n) {
+    return n > 0 && (n & (n - 1)) == 0;
+}
 
 static int log2_ceil(int n) {
     int result = 0;
@@ -26,10 +28,14 @@ bool dtm_algorithm_fits(dtm_collective_kind kind, dtm_algorithm algorithm, int g
         return algorithm == DTM_ALGORITHM_RING || algorithm == DTM_ALGORITHM_GATHER ||
                (algorithm == DTM_ALGORITHM_DOUBLING && is_power_of_two(group_size));
     case DTM_COLLECTIVE_REDUCE_SCATTER:
-    case DTM_COLLECTIVE_ALL_GATHER: return algorithm == DTM_ALGORITHM_RING || algorithm == DTM_ALGORITHM_PAIRWISE;
-    case DTM_COLLECTIVE_ALL_TO_ALL: return algorithm == DTM_ALGORITHM_PAIRWISE;
-    case DTM_COLLECTIVE_BROADCAST: return algorithm == DTM_ALGORITHM_TREE;
-    default: return false;
+    case DTM_COLLECTIVE_ALL_GATHER:
+        return algorithm == DTM_ALGORITHM_RING || algorithm == DTM_ALGORITHM_PAIRWISE;
+    case DTM_COLLECTIVE_ALL_TO_ALL:
+        return algorithm == DTM_ALGORITHM_PAIRWISE;
+    case DTM_COLLECTIVE_BROADCAST:
+        return algorithm == DTM_ALGORITHM_TREE;
+    default:
+        return false;
     }
 }
 
@@ -72,11 +78,13 @@ static int64_t sent_elements(dtm_collective_kind kind, dtm_algorithm algorithm, 
         /* The reduce-scatter sends every block but its own, the all-gather every block but the next rank's. */
         return 2 * counts[0] - ring_block(counts[0], n, index) - ring_block(counts[0], n, next);
     case DTM_COLLECTIVE_REDUCE_SCATTER:
-    case DTM_COLLECTIVE_ALL_TO_ALL: return total(counts, n) - counts[index];
+    case DTM_COLLECTIVE_ALL_TO_ALL:
+        return total(counts, n) - counts[index];
     case DTM_COLLECTIVE_ALL_GATHER:
         if (algorithm == DTM_ALGORITHM_PAIRWISE) return (n - 1) * counts[index];
         return total(counts, n) - counts[next];
-    default: return tree_children(n, index) * counts[0];
+    default:
+        return tree_children(n, index) * counts[0];
     }
 }
 
@@ -90,10 +98,13 @@ int64_t dtm_collective_rounds(dtm_collective_kind kind, dtm_algorithm algorithm,
     if (!dtm_algorithm_fits(kind, algorithm, group_size)) return -1;
     if (group_size == 1) return 0;
     switch (algorithm) {
-    case DTM_ALGORITHM_RING: return (kind == DTM_COLLECTIVE_ALL_REDUCE ? 2 : 1) * (int64_t)(group_size - 1);
+    case DTM_ALGORITHM_RING:
+        return (kind == DTM_COLLECTIVE_ALL_REDUCE ? 2 : 1) * (int64_t)(group_size - 1);
     case DTM_ALGORITHM_DOUBLING:
-    case DTM_ALGORITHM_TREE: return log2_ceil(group_size);
-    default: return 1;
+    case DTM_ALGORITHM_TREE:
+        return log2_ceil(group_size);
+    default:
+        return 1;
     }
 }
 

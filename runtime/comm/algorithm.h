@@ -1,6 +1,6 @@
 /* The collectives' algorithms as plain arithmetic: who sends how many bytes, and how much scratch memory a rank needs.
- * The compiler and the runtime both include this header, so that what `dtmc explain` says and what a run sends come from
- * one place. Nothing here knows a transport.
+ * The compiler and the runtime both include this header, so that what `dtmc explain` says and what a run sends come
+ * from one place. Nothing here knows a transport.
  *
  * counts, by kind (elements; pass element_bytes = 1 to count in bytes):
  *   all_reduce      counts[0]: elements of the payload
@@ -32,7 +32,8 @@ typedef enum dtm_algorithm {
     DTM_ALGORITHMS
 } dtm_algorithm;
 
-/* Reductions work through a block in segments of this many bytes, so that a segment is summed while the next arrives. */
+/* Reductions work through a block in segments of this many bytes, so that a segment is summed while the next arrives.
+ */
 #define DTM_SEGMENT_BYTES ((int64_t)256 << 10)
 
 const char *dtm_collective_kind_name(dtm_collective_kind kind); /* "all_reduce" */

@@ -21,7 +21,9 @@
 
 /* ---- arithmetic ---- */
 
-int64_t dtm_reduce_type_bytes(dtm_reduce_type type) { return type == DTM_REDUCE_F64 ? 8 : 4; }
+int64_t dtm_reduce_type_bytes(dtm_reduce_type type) {
+    return type == DTM_REDUCE_F64 ? 8 : 4;
+}
 
 /* NaN if either is; of the two zeros the positive: so the order of the operands does not matter. */
 #define MAX_FLOAT(a, b) ((a) > (b) ? (a) : (b) > (a) ? (b) : (a) + (b) == 0 ? (a) + (b) : (a) == (b) ? (a) : (a) + (b))
@@ -57,9 +59,15 @@ static reducer reducer_of(dtm_reduction reduction, dtm_reduce_type type) {
 
 /* ---- helpers ---- */
 
-static int next_of(const dtm_group *group) { return (group->index + 1) % group->size; }
-static int previous_of(const dtm_group *group) { return (group->index + group->size - 1) % group->size; }
-static int modulo(int a, int n) { return (a % n + n) % n; }
+static int next_of(const dtm_group *group) {
+    return (group->index + 1) % group->size;
+}
+static int previous_of(const dtm_group *group) {
+    return (group->index + group->size - 1) % group->size;
+}
+static int modulo(int a, int n) {
+    return (a % n + n) % n;
+}
 
 static int64_t offset_of(const int64_t *counts, int block) {
     int64_t offset = 0;
@@ -85,8 +93,8 @@ static bool scratch_for(void **scratch, void **owned, int64_t bytes, dtm_status 
     *owned = NULL;
     if (*scratch || bytes == 0) return true;
     *scratch = *owned = malloc((size_t)bytes);
-    return *scratch || dtm_status_fail(status, "out of memory for %lld bytes of a collective's scratch",
-                                       (long long)bytes);
+    return *scratch ||
+           dtm_status_fail(status, "out of memory for %lld bytes of a collective's scratch", (long long)bytes);
 }
 
 /* One step of a ring, or one exchange of a doubling: sends a block while it receives another, and for every element
@@ -288,11 +296,12 @@ static bool reduce_scatter_pairwise(dtm_group *group, reducer reduce, const char
         if (done >= 0) {
             const char *term = done == me ? own : scratch + (done % 2) * block;
             if (!dtm_wait(group, &receives[done], 1, status)) return false;
-            if (done == 0) copy(output, term, block);
-            else reduce.apply(output, output, term, counts[me]);
+            if (done == 0)
+                copy(output, term, block);
+            else
+                reduce.apply(output, output, term, counts[me]);
         }
-        if (i < n && i != me &&
-            !dtm_receive_start(group, i, scratch + (i % 2) * block, block, &receives[i], status))
+        if (i < n && i != me && !dtm_receive_start(group, i, scratch + (i % 2) * block, block, &receives[i], status))
             return false;
     }
     return dtm_wait(group, sends, n, status);
@@ -307,10 +316,12 @@ bool dtm_reduce_scatter(dtm_group *group, dtm_algorithm algorithm, dtm_reduction
                           dtm_collective_scratch_bytes(DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, group->size,
                                                        group->index, counts, reduce.element_bytes),
                           status);
-    if (ok && group->size == 1) copy(output, input, counts[0] * reduce.element_bytes);
+    if (ok && group->size == 1)
+        copy(output, input, counts[0] * reduce.element_bytes);
     else if (ok && algorithm == DTM_ALGORITHM_RING)
         ok = reduce_scatter_ring(group, reduce, input, output, counts, scratch, status);
-    else if (ok) ok = reduce_scatter_pairwise(group, reduce, input, output, counts, scratch, status);
+    else if (ok)
+        ok = reduce_scatter_pairwise(group, reduce, input, output, counts, scratch, status);
     free(owned);
     dtm_operation_end(group);
     return ok;
@@ -361,8 +372,7 @@ bool dtm_broadcast(dtm_group *group, dtm_algorithm algorithm, void *data, int64_
     bool ok = true;
     int64_t distance = 1;
     while (distance <= index) distance *= 2; /* the first power of two above index: the children begin there */
-    if (index > 0)
-        ok = dtm_receive(group, modulo((int)(index - distance / 2) + root, n), data, bytes, status);
+    if (index > 0) ok = dtm_receive(group, modulo((int)(index - distance / 2) + root, n), data, bytes, status);
     for (; ok && distance < n && index + distance < n; distance *= 2)
         ok = dtm_send_start(group, modulo((int)(index + distance) + root, n), data, bytes, &group->requests[sends++],
                             status);

@@ -43,16 +43,36 @@ void dtm_comm_release(dtm_comm *comm) {
     pthread_mutex_destroy(&comm->lock);
 }
 
-void dtm_comm_close(dtm_comm *comm) { comm->transport->close(comm); }
-int dtm_comm_rank(const dtm_comm *comm) { return comm->rank; }
-int dtm_comm_size(const dtm_comm *comm) { return comm->size; }
-const char *dtm_comm_transport(const dtm_comm *comm) { return comm->transport->name; }
-int dtm_comm_node_size(const dtm_comm *comm) { return comm->node_size; }
-int dtm_comm_node_index(const dtm_comm *comm) { return comm->node_index; }
-int64_t dtm_comm_sent_bytes(const dtm_comm *comm) { return comm->sent_bytes; }
-dtm_group *dtm_comm_world(dtm_comm *comm) { return comm->world; }
-void dtm_comm_set_deadline(dtm_comm *comm, double seconds) { comm->deadline = seconds; }
-void dtm_comm_abort(dtm_comm *comm, const dtm_status *status) { comm->transport->abort(comm, status); }
+void dtm_comm_close(dtm_comm *comm) {
+    comm->transport->close(comm);
+}
+int dtm_comm_rank(const dtm_comm *comm) {
+    return comm->rank;
+}
+int dtm_comm_size(const dtm_comm *comm) {
+    return comm->size;
+}
+const char *dtm_comm_transport(const dtm_comm *comm) {
+    return comm->transport->name;
+}
+int dtm_comm_node_size(const dtm_comm *comm) {
+    return comm->node_size;
+}
+int dtm_comm_node_index(const dtm_comm *comm) {
+    return comm->node_index;
+}
+int64_t dtm_comm_sent_bytes(const dtm_comm *comm) {
+    return comm->sent_bytes;
+}
+dtm_group *dtm_comm_world(dtm_comm *comm) {
+    return comm->world;
+}
+void dtm_comm_set_deadline(dtm_comm *comm, double seconds) {
+    comm->deadline = seconds;
+}
+void dtm_comm_abort(dtm_comm *comm, const dtm_status *status) {
+    comm->transport->abort(comm, status);
+}
 
 bool dtm_comm_barrier(dtm_comm *comm, dtm_status *status) {
     dtm_operation_begin(comm->world, "barrier", -1);
@@ -142,11 +162,21 @@ bool dtm_group_create(dtm_comm *comm, const char *name, const int *ranks, int si
     return true;
 }
 
-int dtm_group_size(const dtm_group *group) { return group->size; }
-int dtm_group_index(const dtm_group *group) { return group->index; }
-int dtm_group_rank(const dtm_group *group, int index) { return group->ranks[index]; }
-const char *dtm_group_name(const dtm_group *group) { return group->name; }
-void dtm_group_label(dtm_group *group, const char *label) { group->label = label; }
+int dtm_group_size(const dtm_group *group) {
+    return group->size;
+}
+int dtm_group_index(const dtm_group *group) {
+    return group->index;
+}
+int dtm_group_rank(const dtm_group *group, int index) {
+    return group->ranks[index];
+}
+const char *dtm_group_name(const dtm_group *group) {
+    return group->name;
+}
+void dtm_group_label(dtm_group *group, const char *label) {
+    group->label = label;
+}
 
 /* ---- point to point ---- */
 
@@ -198,8 +228,7 @@ bool dtm_send_receive(dtm_group *group, int to, const void *send, int64_t send_b
     dtm_request requests[2];
     dtm_operation_begin(group, "send_receive", group->ranks[from]);
     bool ok = dtm_receive_start(group, from, receive, receive_bytes, &requests[0], status) &&
-              dtm_send_start(group, to, send, send_bytes, &requests[1], status) &&
-              dtm_wait(group, requests, 2, status);
+              dtm_send_start(group, to, send, send_bytes, &requests[1], status) && dtm_wait(group, requests, 2, status);
     dtm_operation_end(group);
     return ok;
 }
@@ -269,7 +298,8 @@ bool dtm_watchdog_fail(dtm_comm *comm, const signed char *arrived, dtm_status *s
     if (!group) return dtm_status_fail(status, "rank %d hung outside of an operation", comm->rank);
     double seconds = dtm_comm_now() - operation.started;
     if (operation.peer >= 0)
-        return dtm_status_fail(status, "hang: %s between rank %d and rank %d on %s (%d ranks) has not ended after %.0f s",
+        return dtm_status_fail(status,
+                               "hang: %s between rank %d and rank %d on %s (%d ranks) has not ended after %.0f s",
                                operation.name, comm->rank, operation.peer, operation.group, group->size, seconds);
     char came[200] = "", missing[200] = "";
     if (arrived) {

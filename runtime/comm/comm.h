@@ -1,7 +1,7 @@
-/* Communicators. A dtm_comm is one rank's end of a transport that joins all ranks of a run: `mpi`, or `local` (ranks are
- * threads of one process). A dtm_group is an ordered list of those ranks, one for each set of mesh axes. The transport
- * moves bytes between two ranks and nothing more; the collectives above it (collective.c) are the same for every
- * transport, so a run gives the same bits on each, and what the layout calls alike is bit-equal on all its ranks.
+/* Communicators. A dtm_comm is one rank's end of a transport that joins all ranks of a run: `mpi`, or `local` (ranks
+ * are threads of one process). A dtm_group is an ordered list of those ranks, one for each set of mesh axes. The
+ * transport moves bytes between two ranks and nothing more; the collectives above it (collective.c) are the same for
+ * every transport, so a run gives the same bits on each, and what the layout calls alike is bit-equal on all its ranks.
  *
  *     dtm_all_reduce(group, ..)   dtm_send(group, ..)          collective.c, comm.c
  *              |                        |
@@ -11,6 +11,8 @@
  *
  * Messages are matched by (source, group tag, order). Members of a group issue its operations in the same order, one at
  * a time; operations of groups with different tags do not disturb each other. Empty messages are not sent.
+ *
+ * A rank's operations may come from any of its threads, but from one at a time.
  *
  * While a rank waits it watches itself: after `deadline` seconds in one operation it asks the group's other members who
  * has arrived, reports that in one line, and ends all ranks. */
@@ -33,7 +35,7 @@ typedef struct dtm_request {
     int64_t bytes;
     int owner, peer; /* world ranks */
     int tag;
-    int chunks;      /* of an MPI message */
+    int chunks; /* of an MPI message */
     _Atomic int done;
     union {
         void *pointer;
@@ -43,8 +45,8 @@ typedef struct dtm_request {
 
 /* ---- a run ---- */
 
-/* Joins MPI. concurrent: several threads of this rank will communicate. At the end call dtm_comm_close. */
-bool dtm_comm_open_mpi(int *argc, char ***argv, bool concurrent, dtm_comm **out, dtm_status *status);
+/* Joins MPI. At the end call dtm_comm_close. If it fails with *out set, dtm_comm_abort ends the other ranks. */
+bool dtm_comm_open_mpi(int *argc, char ***argv, dtm_comm **out, dtm_status *status);
 /* Leaves: call it on every rank, after its last operation. Groups are freed with it. */
 void dtm_comm_close(dtm_comm *comm);
 
@@ -102,8 +104,7 @@ bool dtm_send_receive(dtm_group *group, int to, const void *send, int64_t send_b
 /* Started ones end with dtm_wait; the data stays untouched until then. Sends to one member arrive in order. */
 bool dtm_send_start(dtm_group *group, int to, const void *data, int64_t bytes, dtm_request *request,
                     dtm_status *status);
-bool dtm_receive_start(dtm_group *group, int from, void *data, int64_t bytes, dtm_request *request,
-                       dtm_status *status);
+bool dtm_receive_start(dtm_group *group, int from, void *data, int64_t bytes, dtm_request *request, dtm_status *status);
 bool dtm_wait(dtm_group *group, dtm_request *requests, int count, dtm_status *status);
 
 /* ---- collectives: counts and algorithms are those of algorithm.h, the same on all members ---- */
@@ -134,8 +135,8 @@ bool dtm_broadcast(dtm_group *group, dtm_algorithm algorithm, void *data, int64_
 
 /* What a rank is doing; an operation of no name is none. */
 typedef struct dtm_operation {
-    char name[48];  /* "all_reduce", "send", or what dtm_group_label said */
-    char group[48]; /* "tp" */
+    char name[48];    /* "all_reduce", "send", or what dtm_group_label said */
+    char group[48];   /* "tp" */
     int peer;         /* the world rank of the other side, or -1: a collective */
     int64_t sequence; /* which of the group's collectives, counted from 1; 0 for other operations */
     double started;   /* seconds of the monotonic clock */

@@ -228,7 +228,9 @@ static void local_abort(dtm_comm *comm, const dtm_status *status) {
     leave(comm->state, &ignored);
 }
 
-static void local_close(dtm_comm *comm) { (void)comm; } /* dtm_local_run frees */
+static void local_close(dtm_comm *comm) {
+    (void)comm;
+} /* dtm_local_run frees */
 
 static const dtm_transport local_transport = {"local",       local_post_send, local_post_receive, local_wait,
                                               local_barrier, local_abort,     local_close};
