@@ -5,7 +5,7 @@
  *         learning_rate, bias corrections: scalars of this step
  *         repeat layer = 4 {                          for each repeat that has weights
  *             gradient(wq, d_wq)
- *             wq.norm  = sum(square(d_wq) over D, H, K)
+ *             wq.norm  = sum(square(d_wq) over D, H, K)   of squares; the root comes last
  *             layer.norm.out = layer.norm.in + wq.norm  carried from copy to copy
  *         }
  *         grad_norm = sqrt(..)                        over all weights, each once, before clipping
@@ -48,8 +48,12 @@ static dtm_value scaled(optimizer *o, const char *name, dtm_value x, double fact
     return factor == 1 ? x : binary(o, DTM_OP_MUL, name, x, number(o, factor));
 }
 
+static const char *extended(optimizer *o, const char *name, const char *suffix) {
+    return dtm_arena_printf(o->a->arena, "%s.%s", name, suffix);
+}
+
 static const char *of_weight(optimizer *o, dtm_value weight, const char *suffix) {
-    return dtm_arena_printf(o->a->arena, "%s.%s", dtm_value_name(o->module, weight), suffix);
+    return extended(o, dtm_value_name(o->module, weight), suffix);
 }
 
 static dtm_value scalar_source(optimizer *o, dtm_op_kind kind, const char *name, const dtm_attributes *attributes) {
@@ -134,7 +138,7 @@ static dtm_value square_sum(optimizer *o, dtm_op op) {
     dtm_value weight = dtm_result(o->module, op, 0), gradient = gradient_of(o, op);
     sink(o, DTM_OP_GRADIENT, weight, gradient);
     const char *name = of_weight(o, weight, "norm");
-    dtm_value square = dtm_build_unary(&o->at, DTM_OP_SQUARE, name, gradient);
+    dtm_value square = dtm_build_unary(&o->at, DTM_OP_SQUARE, of_weight(o, weight, "square"), gradient);
     dtm_type_data type = *dtm_value_type(o->module, gradient);
     return type.rank ? dtm_build_over(&o->at, DTM_OP_SUM, name, &square, 1, type.dims, type.rank) : square;
 }
@@ -149,13 +153,14 @@ static dtm_value square_sums_of_copies(optimizer *o, dtm_op repeat) {
     dtm_type scalar = dtm_type_scalar(o->module, DTM_F32);
     stand_at(o, repeat);
     dtm_value zero = number(o, 0);
-    zero = dtm_result(o->module, dtm_build_op(&o->at, DTM_OP_FILL, &zero, 1, NULL, &scalar, 1, name), 0);
+    dtm_op start = dtm_build_op(&o->at, DTM_OP_FILL, &zero, 1, NULL, &scalar, 1, extended(o, name, "start"));
+    zero = dtm_result(o->module, start, 0);
     dtm_builder outside = enter(o, repeat);
     dtm_value operands[2] = {zero, zero};
-    dtm_op carry = dtm_build_op(&o->at, DTM_OP_CARRY, operands, 2, NULL, &scalar, 1, name);
+    dtm_op carry = dtm_build_op(&o->at, DTM_OP_CARRY, operands, 2, NULL, &scalar, 1, extended(o, name, "in"));
     dtm_value sums = square_sums(o, body);
     stand_at(o, repeat);
-    dtm_value next = binary(o, DTM_OP_ADD, name, dtm_result(o->module, carry, 0), sums);
+    dtm_value next = binary(o, DTM_OP_ADD, extended(o, name, "out"), dtm_result(o->module, carry, 0), sums);
     dtm_op_get(o->module, carry)->operands[1] = next;
     o->at = outside;
     return dtm_result(o->module, dtm_build_op(&o->at, DTM_OP_LAST, &next, 1, NULL, &scalar, 1, name), 0);
@@ -274,9 +279,9 @@ static dtm_value state(optimizer *o, dtm_op weight_op, const char *suffix) {
 /* old * decay + new * (1 - decay), kept as the state from the next step on */
 static dtm_value moving_mean(optimizer *o, dtm_value weight, dtm_value old, dtm_value new, double beta,
                              const char *suffix) {
-    const char *part = of_weight(o, weight, dtm_arena_printf(o->a->arena, "%s.part", suffix));
+    const char *part = of_weight(o, weight, extended(o, suffix, "part"));
     dtm_value kept = scaled(o, part, old, beta);
-    dtm_value mean = binary(o, DTM_OP_ADD, of_weight(o, weight, dtm_arena_printf(o->a->arena, "%s.new", suffix)), kept,
+    dtm_value mean = binary(o, DTM_OP_ADD, of_weight(o, weight, extended(o, suffix, "new")), kept,
                             scaled(o, part, new, 1 - beta));
     sink(o, DTM_OP_STORE, old, mean);
     return mean;
