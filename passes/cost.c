@@ -241,7 +241,8 @@ dtm_collective_cost dtm_step_cost(const dtm_module *module, dtm_op_kind kind, ui
     }
     if (kind == DTM_OP_PERMUTE || kind == DTM_OP_ALL_TO_ALL) {
         cost.sent = sent_bytes(module, kind, axes, from, to, cost.payload, cost.algorithm);
-        cost.time = cost.link.latency + (double)cost.sent / cost.link.bandwidth;
+        /* A permute is the fallback: beside a collective that does the same it is never worth it. */
+        cost.time = (kind == DTM_OP_PERMUTE ? 1.5 : 1) * (cost.link.latency + (double)cost.sent / cost.link.bandwidth);
     }
     return cost;
 }
@@ -264,7 +265,8 @@ dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op) 
         total.sent += sent_bytes(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[i]),
                                  dtm_value_type(module, data->results[i]), payload, total.algorithm);
     if (data->kind == DTM_OP_PERMUTE || data->kind == DTM_OP_ALL_TO_ALL)
-        total.time = total.link.latency + (double)total.sent / total.link.bandwidth;
+        total.time = (data->kind == DTM_OP_PERMUTE ? 1.5 : 1) *
+                     (total.link.latency + (double)total.sent / total.link.bandwidth);
     return total;
 }
 

@@ -88,6 +88,7 @@ bool shard_is_constant(const shard *s, dtm_value value);
 /* Operators without factors of their own choosing: sources and those that hand a value on. */
 bool shard_is_source(dtm_op_kind kind);
 bool shard_is_identity(dtm_op_kind kind);
+bool shard_is_reduction(dtm_op_kind kind);
 /* Elements of a value on the rank that has most, by what is chosen; `axis` is taken as not splitting it (255: none). */
 double shard_local_bytes(const shard *s, dtm_value value, int axis);
 /* "`dot over D`, line 8" */

@@ -191,6 +191,19 @@ static bool reader_end(const chooser *c, dtm_value value, dtm_op op, uint32_t op
     return true;
 }
 
+/* Law 6: a reduction that its list would split is computed alike only where its operand is alike as it is made. */
+static void tie_reduction(chooser *c, end producer, end reader) {
+    if (reader.op == FIXED_ALIKE || !shard_is_reduction(c->s->module->ops[reader.op].kind)) return;
+    if (c->s->rules[c->axis] && c->s->rules[c->axis]->by_cost) return;
+    uint32_t n = count_of(c, producer), m = count_of(c, reader);
+    double *costs = dtm_arena_alloc(c->s->arena, (size_t)n * m * sizeof *costs);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = 0; j < m; j++)
+            if (m > 1 && state_of(c, producer, i) != STATE_ALIKE && state_of(c, reader, j) == STATE_ALIKE)
+                costs[i * m + j] = AVOID;
+    add_pair(c, variable_of(c, producer), n, variable_of(c, reader), m, costs);
+}
+
 static void tie_value(chooser *c, dtm_op op, uint32_t result) {
     const shard *s = c->s;
     dtm_value value = s->module->ops[op].results[result];
@@ -208,6 +221,7 @@ static void tie_value(chooser *c, dtm_op op, uint32_t result) {
         }
     }
     if (!v.late) v.times *= c->microbatches;
+    for (size_t i = 0; i < n; i++) tie_reduction(c, (end){op, -1 - (int32_t)result}, readers[i]);
     if (n == 1) tie_one(c, (end){op, -1 - (int32_t)result}, readers[0], &v);
     else if (n > 1) tie_many(c, (end){op, -1 - (int32_t)result}, readers, n, &v);
 }

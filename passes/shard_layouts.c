@@ -216,6 +216,7 @@ static void explain_terms(const typing *t) {
 static const char *reason(const shard *s, const dtm_type_data *from, const dtm_type_data *to, dtm_op reader) {
     if (s->module->ops[reader].kind == DTM_OP_GRADIENT) return "once a step";
     const char *title = shard_op_title(s, reader);
+    if (s->module->ops[reader].place.line) title = dtm_arena_printf(s->arena, "%s,", title);
     if ((from->sum & ~to->sum) || (from->max & ~to->max)) {
         for (int d = 0; d < from->rank; d++)
             if (from->layout[d].count < to->layout[d].count)

@@ -321,7 +321,7 @@ static bool is_free(const shard *s, dtm_op op) {
     return true;
 }
 
-static bool is_reduction(dtm_op_kind kind) {
+bool shard_is_reduction(dtm_op_kind kind) {
     return kind == DTM_OP_SUM || kind == DTM_OP_MEAN || kind == DTM_OP_REDUCE_MAX;
 }
 
@@ -354,7 +354,7 @@ static void domain_of_operator(const shard *s, dtm_op op, int axis, shard_domain
         offer(d, CHOICE_ALIKE);
         return;
     }
-    if (f && is_reduction(kind) && !in_time) offer(d, CHOICE_ALIKE); /* law 6 */
+    if (f && shard_is_reduction(kind) && !in_time) offer(d, CHOICE_ALIKE); /* law 6 */
     if (!f || kind == DTM_OP_ADD || kind == DTM_OP_SUB || s->rules[axis]->by_cost) offer_terms(s, op, d);
 }
 

@@ -70,6 +70,7 @@ static dtm_value source(program *p, dtm_op_kind kind, dtm_dtype dtype, const cha
     bool in_layer = p->b.region != p->m->body;
     a.name = kind == DTM_OP_WEIGHT && in_layer ? dtm_string_printf(p->context, "layer.{layer}.%s", name) : dtm_string_of(p->context, name);
     a.init = init;
+    a.flags = kind == DTM_OP_WEIGHT && name[0] == 'b' ? DTM_WEIGHT_NO_DECAY : 0;
     a.init_a = init == DTM_INIT_NORMAL ? 0.3 : 0;
     p->b.place.line = ++p->line;
     return dtm_result(p->m, dtm_build_op(&p->b, kind, NULL, 0, &a, &type, 1, name), 0);
@@ -196,6 +197,7 @@ static void place(program *p, const char *text) {
     while ((part = strtok_r(NULL, ":", &save))) {
         inner = NULL;
         char *word = strtok_r(part, " ", &inner);
+        if (!word) continue;
         dtm_splits_rule rule = {.axis = dtm_axis_find(p->m, dtm_string_of(p->context, word))};
         while ((word = strtok_r(NULL, " ", &inner))) {
             if (strcmp(word, "gather") == 0) rule.using = DTM_USING_GATHER;
