@@ -74,8 +74,8 @@ static const test_case cases[] = {
 static const struct {
     const char *name;
     int64_t size;
-} sizes[] = {{"B", 3}, {"S", 7}, {"T", 3}, {"D", 6}, {"F", 5}, {"H", 6}, {"G", 3}, {"K", 4},  {"W", 3},
-             {"V", 9}, {"D1", 3}, {"D2", 2}, {"HK", 24}, {"S2", 7}, {"SD", 13}, {"SB", 7}};
+} sizes[] = {{"B", 3}, {"S", 7}, {"T", 3},  {"D", 6},  {"F", 5},   {"H", 6},  {"G", 3},   {"K", 4},
+             {"W", 3}, {"V", 9}, {"D1", 3}, {"D2", 2}, {"HK", 24}, {"S2", 7}, {"SD", 13}, {"SB", 7}};
 
 static uint8_t dims_of(dtm_module *m, const char *text, dtm_dim *out) {
     char copy[64];
@@ -143,7 +143,10 @@ static dtm_op build_case(dtm_module *m, const test_case *c) {
     uint32_t n_results = dtm_op_rows[c->kind].results;
     dtm_op op = dtm_build_op(&at, c->kind, operands, n, &attributes, types, n_results, "y");
     for (uint32_t r = 0; r < n_results; r++)
-        output(&at, build(&at, DTM_OP_RELAYOUT, dtm_result(m, op, r), types[r], "whole"), r == 0 ? "y" : r == 1 ? "y1" : "y2");
+        output(&at, build(&at, DTM_OP_RELAYOUT, dtm_result(m, op, r), types[r], "whole"),
+               r == 0   ? "y"
+               : r == 1 ? "y1"
+                        : "y2");
     return op;
 }
 
@@ -167,9 +170,12 @@ static void split_along(const dtm_op_data *op, const dtm_factor *factor, uint8_t
     for (uint32_t i = 0; i < op->n_operands; i++)
         if (factor->operand_dim[i] >= 0) split(&operands[i], factor->operand_dim[i], axis, factor->operand_unit[i]);
     for (uint32_t i = 0; i < op->n_results; i++) {
-        if (factor->result_dim[i] >= 0) split(&results[i], factor->result_dim[i], axis, factor->result_unit[i]);
-        else if (factor->kind == DTM_FACTOR_REDUCED && factor->is_max) results[i].max |= (uint16_t)(1u << axis);
-        else if (factor->kind == DTM_FACTOR_REDUCED) results[i].sum |= (uint16_t)(1u << axis);
+        if (factor->result_dim[i] >= 0)
+            split(&results[i], factor->result_dim[i], axis, factor->result_unit[i]);
+        else if (factor->kind == DTM_FACTOR_REDUCED && factor->is_max)
+            results[i].max |= (uint16_t)(1u << axis);
+        else if (factor->kind == DTM_FACTOR_REDUCED)
+            results[i].sum |= (uint16_t)(1u << axis);
     }
 }
 
@@ -183,7 +189,8 @@ static bool can_split(const dtm_op_data *op, const dtm_factor *factor, const dtm
         if (pending && factor->is_max ? results[i].sum : pending && results[i].max) return false;
     }
     for (uint32_t i = 0; i < op->n_operands; i++)
-        if (factor->operand_dim[i] >= 0 && operands[i].layout[factor->operand_dim[i]].count == DTM_MAX_SPLITS) return false;
+        if (factor->operand_dim[i] >= 0 && operands[i].layout[factor->operand_dim[i]].count == DTM_MAX_SPLITS)
+            return false;
     return true;
 }
 
@@ -225,7 +232,8 @@ static void check_case(const test_case *c, uint64_t seed, int *splits) {
         failures++;
         dtm_text text = {.arena = m->arena};
         dtm_module_print(m, &(dtm_print_options){.local_shapes = true}, &text);
-        printf("%s, seed %llu\n%.*s\n", dtm_op_rows[c->kind].name, (unsigned long long)seed, (int)text.length, text.data);
+        printf("%s, seed %llu\n%.*s\n", dtm_op_rows[c->kind].name, (unsigned long long)seed, (int)text.length,
+               text.data);
         dtm_diagnostics_print(context, stdout, false);
     }
     dtm_module_destroy(one);
@@ -239,8 +247,10 @@ static dtm_type random_layout(dtm_module *m, dtm_type whole) {
     dtm_type_data type = *dtm_type_get(m, whole);
     for (uint8_t axis = 0; axis < m->settings.mesh.count; axis++) {
         int64_t to = draw(type.rank + 2);
-        if (to < type.rank) split(&type, (int)to, axis, (uint32_t)(1 + draw(3)));
-        else if (to == type.rank) type.sum |= (uint16_t)(1u << axis);
+        if (to < type.rank)
+            split(&type, (int)to, axis, (uint32_t)(1 + draw(3)));
+        else if (to == type.rank)
+            type.sum |= (uint16_t)(1u << axis);
     }
     return dtm_type_intern(m, &type);
 }

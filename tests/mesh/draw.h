@@ -1,0 +1,34 @@
+/* Draws, by seed or from a record. Each is a number in [0, n), 0 the simplest of what it chooses among; a program is a
+ * function of its draws, so that whatever makes the record smaller makes the program simpler: this is how failures are
+ * shrunk, without a word about programs. */
+#ifndef DTM_TESTS_DRAW_H
+#define DTM_TESTS_DRAW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MOST_DRAWS = 512 };
+
+typedef struct draws {
+    uint64_t state;
+    bool replays; /* what is past the record is 0 */
+    int count;    /* of the record */
+    int used;     /* how many were drawn */
+    int record[MOST_DRAWS];
+} draws;
+
+void draws_seed(draws *d, uint64_t seed);
+/* Starts over with the record as it is. */
+void draws_replay(draws *d);
+int draw(draws *d, int n);
+/* Between low and high, both included. */
+int draw_between(draws *d, int low, int high);
+/* True in so many of a hundred cases. */
+bool draw_chance(draws *d, int percent);
+/* One of the strings up to NULL, the first the simplest. */
+const char *draw_word(draws *d, const char *const *words);
+
+/* Makes the record smaller as long as `fails` says so of the smaller one, at most `tries` times. */
+void draws_shrink(draws *d, bool fails(draws *d, void *state), void *state, int tries);
+
+#endif

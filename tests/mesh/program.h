@@ -1,0 +1,29 @@
+/* Random programs and placements. A program is a small transformer of random dimensions, blocks, norms, heads, masks and
+ * losses; a placement a mesh of one to three axes, and a list of dimensions for each. */
+#ifndef DTM_TESTS_PROGRAM_H
+#define DTM_TESTS_PROGRAM_H
+
+#include "draw.h"
+
+#include <stdio.h>
+
+enum { DATA_STEPS = 2 };
+
+typedef struct program {
+    int B, S, V, D, F, H, G, K, T, A, C, N, R; /* sizes of dimensions */
+    bool has_groups; /* k and v have G */
+    bool context;    /* input `context : i32[B, T]` */
+    bool features;   /* input `features : f32[B, S, D]` */
+    bool masked;     /* some targets are negative */
+    char model[16384];     /* declarations, model and train */
+    char placement[2048];  /* mesh and parallel */
+    int ranks;
+} program;
+
+/* The model of one record of draws, and a placement of it of another. */
+void program_draw_model(draws *d, program *out);
+void program_draw_placement(draws *d, program *out);
+/* Writes `tokens`, `targets`, .. of DATA_STEPS steps; false on failure. */
+bool program_write_data(const program *p, uint64_t seed, const char *path);
+
+#endif
