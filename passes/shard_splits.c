@@ -277,6 +277,17 @@ static bool keep_allows(const shard *s, const dtm_keep_rule *keep, const dtm_typ
     return !whole || state != STATE_SUM;
 }
 
+/* What a repeat carries is split by the list as an operator is, or is a term. */
+static void offer_carried(const shard *s, dtm_value value, int axis, shard_domain *d) {
+    offer_states(s, value, axis, true, d);
+    if (s->rules[axis] && s->rules[axis]->by_cost) return;
+    shard_domain all = *d;
+    d->count = 0;
+    offer(d, all.choices[0]);
+    for (int i = 1; i < all.count; i++)
+        if (all.choices[i] == CHOICE_STATE + STATE_SUM) offer(d, all.choices[i]);
+}
+
 /* The layout kept, and what else it may be on the axes that the rule leaves free. */
 static void offer_kept(const shard *s, dtm_op op, int axis, shard_domain *d) {
     const dtm_keep_rule *keep = s->ops[op].keep;
@@ -354,7 +365,8 @@ static void domain_of_operator(const shard *s, dtm_op op, int axis, shard_domain
         offer(d, CHOICE_ALIKE);
         return;
     }
-    if (f && shard_is_reduction(kind) && !in_time) offer(d, CHOICE_ALIKE); /* law 6 */
+    /* Law 6; but what leads to a weight's gradient stays pending. */
+    if (f && shard_is_reduction(kind) && !in_time && !s->gradient_only[s->module->ops[op].results[0]]) offer(d, CHOICE_ALIKE);
     if (!f || kind == DTM_OP_ADD || kind == DTM_OP_SUB || s->rules[axis]->by_cost) offer_terms(s, op, d);
 }
 
@@ -363,6 +375,7 @@ static void domain_of(shard *s, dtm_op op, int axis, shard_domain *d) {
     if (s->ops[op].keep) offer_kept(s, op, axis, d);
     else if (data->kind == DTM_OP_OUTPUT) offer_states(s, data->operands[0], axis, false, d);
     else if (shard_is_source(data->kind)) offer_states(s, data->results[0], axis, false, d);
+    else if (data->kind == DTM_OP_CARRY) offer_carried(s, data->results[0], axis, d);
     else if (shard_is_identity(data->kind)) offer_states(s, data->results[0], axis, true, d);
     else if (data->kind == DTM_OP_REPORT) offer(d, CHOICE_ALIKE);
     else if (data->kind != DTM_OP_STORE && data->kind != DTM_OP_GRADIENT) domain_of_operator(s, op, axis, d);
