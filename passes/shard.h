@@ -66,7 +66,7 @@ typedef struct shard {
     bool *gradient_only;       /* by value: it leads to weights' gradients and to nothing else */
     bool *input_only;          /* by value: it depends on inputs alone, on no weight */
     const dtm_splits_rule *rules[DTM_MAX_AXES]; /* by axis; NULL: none */
-    bool used[DTM_MAX_AXES][32]; /* by axis: which dimensions of its rule some operator is split along */
+    uint16_t *whole;           /* by value: axes on which it follows from a value that `keep` holds whole */
     uint16_t axes;             /* axes of size > 1 */
     uint16_t time;             /* those of them in time */
     uint32_t *units[DTM_MAX_AXES]; /* by axis, dimension: blocks are multiples of it */
@@ -101,6 +101,8 @@ void shard_rules(shard *s);   /* axes, rules, the time axis, `keep` */
 /* The choice the axis' list gives an operator: a factor, CHOICE_ALIKE if it may not be split (too few heads, outside of
  * what it normalises), CHOICE_NONE if it has none of the dimensions. */
 shard_choice shard_listed(const shard *s, dtm_op op, int axis);
+int shard_listed_index(const shard *s, dtm_op op, int axis); /* which dimension of the list that is; -1: none */
+bool shard_has_dim(const shard *s, dtm_op op, int axis, dtm_dim dim); /* in such a way that it could be split along it */
 bool shard_expand(shard *s);  /* expands operators that are split along what they normalise */
 void shard_domains(shard *s); /* domains of all operators before the update */
 void shard_units(shard *s);   /* after the choices: in which units dimensions are split */

@@ -138,19 +138,23 @@ static shard_choice choice_for(const shard *s, dtm_op op, int axis, dtm_dim dim)
     return CHOICE_NONE;
 }
 
+int shard_listed_index(const shard *s, dtm_op op, int axis) {
+    for (int i = 0; s->rules[axis] && i < s->rules[axis]->count; i++)
+        if (choice_for(s, op, axis, s->rules[axis]->dims[i]) != CHOICE_NONE) return i;
+    return -1;
+}
+
 shard_choice shard_listed(const shard *s, dtm_op op, int axis) {
-    const dtm_splits_rule *rule = s->rules[axis];
-    if (!rule) return CHOICE_NONE;
+    if (!s->rules[axis]) return CHOICE_NONE;
     if (s->ops[op].inner[axis]) {
         shard_choice choice = choice_for(s, op, axis, s->ops[op].inner[axis]);
         return choice == CHOICE_NONE ? CHOICE_ALIKE : choice;
     }
-    for (int i = 0; i < rule->count; i++) {
-        shard_choice choice = choice_for(s, op, axis, rule->dims[i]);
-        if (choice != CHOICE_NONE) return choice;
-    }
-    return CHOICE_NONE;
+    int i = shard_listed_index(s, op, axis);
+    return i < 0 ? CHOICE_NONE : choice_for(s, op, axis, s->rules[axis]->dims[i]);
 }
+
+bool shard_has_dim(const shard *s, dtm_op op, int axis, dtm_dim dim) { return choice_for(s, op, axis, dim) != CHOICE_NONE; }
 
 static const dtm_factor *split_factor(const shard *s, dtm_op op, shard_choice choice) {
     if (choice < CHOICE_FACTOR || choice >= CHOICE_STATE) return NULL;
@@ -300,27 +304,38 @@ static void offer_kept(const shard *s, dtm_op op, int axis, shard_domain *d) {
         if (keep_allows(s, keep, type, axis, all.choices[i] - CHOICE_STATE)) offer(d, all.choices[i]);
 }
 
-/* An operator whose result is kept otherwise than the list would split it is computed as it is kept. */
+/* The operator that makes a kept value may also be split as it is kept; cost decides. */
 static void follow_keep(const shard *s, dtm_op op, int axis, shard_domain *d) {
     const dtm_op_data *data = dtm_op_get(s->module, op);
     for (uint32_t r = 0; r < data->n_results; r++) {
         dtm_value value = data->results[r];
-        if (s->n_readers[value] != 1) continue;
-        const dtm_keep_rule *keep = s->ops[s->readers[value][0]].keep;
+        const dtm_keep_rule *keep = s->n_readers[value] == 1 ? s->ops[s->readers[value][0]].keep : NULL;
         if (!keep) continue;
         const dtm_type_data *type = dtm_value_type(s->module, value);
-        shard_domain kept = {0}, all = *d;
-        offer(&all, CHOICE_ALIKE);
-        for (int f = 0; f < s->ops[op].n_factors; f++)
-            if (s->ops[op].factors[f].kind == DTM_FACTOR_CARRIED) offer(&all, (shard_choice)(CHOICE_FACTOR + f));
-        for (int i = 0; i < all.count; i++) {
-            shard_state state = shard_result_state(s, op, all.choices[i], r);
-            bool fits = state == STATE_SUM || state == STATE_MAX || keep_allows(s, keep, type, axis, state);
-            if (fits && i < d->count) offer(&kept, all.choices[i]);
-            if (fits && i >= d->count && !kept.count) offer(&kept, all.choices[i]);
+        shard_domain all = {0};
+        if (shard_is_source(data->kind)) {
+            for (int dim = 0; dim < type->rank; dim++) offer(&all, (shard_choice)(CHOICE_STATE + STATE_DIM + dim));
+        } else {
+            offer(&all, CHOICE_ALIKE);
+            for (int f = 0; f < s->ops[op].n_factors; f++)
+                if (s->ops[op].factors[f].kind == DTM_FACTOR_CARRIED) offer(&all, (shard_choice)(CHOICE_FACTOR + f));
         }
-        if (kept.count) *d = kept;
+        for (int i = 0; i < all.count; i++)
+            if (keep_allows(s, keep, type, axis, shard_result_state(s, op, all.choices[i], r))) offer(d, all.choices[i]);
     }
+}
+
+/* What is computed from a value that is kept whole may be computed whole too: the conversion has moved before it. */
+static void follow_whole(shard *s, dtm_op op, int axis, shard_domain *d) {
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    bool whole = false;
+    const dtm_keep_rule *keep = s->ops[op].keep;
+    for (int i = 0; keep && i < keep->count; i++) whole |= keep->dims[i].whole && lists(s->rules[axis], keep->dims[i].dim, 0);
+    for (uint32_t k = 0; k < data->n_operands; k++) whole |= s->whole[data->operands[k]] >> axis & 1;
+    if (!whole || s->ops[op].phase == PHASE_BACKWARD) return;
+    for (uint32_t r = 0; r < data->n_results; r++) s->whole[data->results[r]] |= (uint16_t)(1 << axis);
+    if (!keep && data->n_results && d->count && d->choices[0] < CHOICE_STATE && d->choices[0] >= CHOICE_FACTOR)
+        offer(d, CHOICE_ALIKE);
 }
 
 /* Computed from scalars or nothing: any split is as good as another. */
@@ -380,6 +395,7 @@ static void domain_of(shard *s, dtm_op op, int axis, shard_domain *d) {
     else if (data->kind == DTM_OP_REPORT) offer(d, CHOICE_ALIKE);
     else if (data->kind != DTM_OP_STORE && data->kind != DTM_OP_GRADIENT) domain_of_operator(s, op, axis, d);
     if (!s->ops[op].keep) follow_keep(s, op, axis, d);
+    follow_whole(s, op, axis, d);
 }
 
 /* ---- what leads where ---- */
@@ -434,6 +450,7 @@ static void mark_input_only(shard *s) {
 void shard_domains(shard *s) {
     mark_gradient_only(s);
     mark_input_only(s);
+    s->whole = dtm_arena_alloc(s->arena, s->module->n_values * sizeof *s->whole);
     for (size_t i = 0; i < s->n_order; i++) {
         shard_op *o = &s->ops[s->order[i]];
         if (o->phase == PHASE_UPDATE) continue;
