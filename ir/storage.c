@@ -231,6 +231,49 @@ int64_t dtm_workspace_most(const dtm_module *module, bool communication_only) {
     return dtm_storage_round(most);
 }
 
+/* ---- constants ---- */
+
+static int64_t table_bytes(const dtm_module *module, const dtm_op_data *rope) {
+    const dtm_type_data *x = dtm_value_type(module, rope->operands[0]);
+    int64_t part = (int64_t)rope->attributes.number[DTM_ROPE_PART];
+    if (!part) part = module->dims[rope->attributes.over[0]].size;
+    return dtm_storage_round(dtm_block_max(module, x, dtm_type_dim_index(x, rope->attributes.at)) * part * 4);
+}
+
+static bool same_table(const dtm_module *module, const dtm_op_data *a, const dtm_op_data *b) {
+    const dtm_type_data *x = dtm_value_type(module, a->operands[0]), *y = dtm_value_type(module, b->operands[0]);
+    int i = dtm_type_dim_index(x, a->attributes.at), j = dtm_type_dim_index(y, b->attributes.at);
+    return x->dims[i] == y->dims[j] && memcmp(&x->layout[i], &y->layout[j], sizeof x->layout[i]) == 0 &&
+           module->dims[a->attributes.over[0]].size == module->dims[b->attributes.over[0]].size &&
+           memcmp(a->attributes.number, b->attributes.number, sizeof a->attributes.number) == 0;
+}
+
+enum { STEP_BYTES = DTM_STORAGE_ALIGN };
+
+int64_t dtm_rope_table_offset(const dtm_module *module, dtm_op rope, bool *first) {
+    int64_t offset = STEP_BYTES;
+    const dtm_op_data *wanted = &module->ops[rope];
+    for (dtm_op op = 1; op < module->n_ops; op++) {
+        const dtm_op_data *data = &module->ops[op];
+        if (!data->region || data->kind != DTM_OP_ROPE) continue;
+        bool counted = false;
+        for (dtm_op before = 1; before < op && !counted; before++)
+            counted = module->ops[before].region && module->ops[before].kind == DTM_OP_ROPE &&
+                      same_table(module, &module->ops[before], data);
+        if (rope && same_table(module, data, wanted)) {
+            *first = op == rope;
+            return offset;
+        }
+        if (!counted) offset += table_bytes(module, data);
+    }
+    return offset;
+}
+
+int64_t dtm_constants_bytes(const dtm_module *module) {
+    bool first;
+    return dtm_rope_table_offset(module, 0, &first);
+}
+
 /* ---- account ---- */
 
 dtm_memory_account dtm_memory_account_of(const dtm_module *module) {
@@ -253,6 +296,8 @@ dtm_memory_account dtm_memory_account_of(const dtm_module *module) {
         int64_t slot = dtm_storage_round(dtm_local_bytes_max(module, module->values[v].type));
         if (s->offset >= 0) *kind += s->modulus > 1 ? s->stride * s->modulus : slot;
     }
+    account.workspace += dtm_constants_bytes(module);
+    workspace += dtm_constants_bytes(module);
     rest -= account.weights + account.optimizer + workspace;
     if (account.gradients > rest) account.gradients = rest;
     account.activations = rest - account.gradients;

@@ -4,7 +4,7 @@
  *
  * Storage. A value of a loop (repeat, microbatch) has a slot a copy of its innermost loop, or shares one; dtm_storage
  * says where. `i` there is the copy's number, also in a reversed repeat. The arena ends with one workspace that all
- * operators share, as they run one after another: [arena_bytes - dtm_workspace_most, arena_bytes). */
+ * operators share, as they run one after another, of dtm_workspace_most bytes, and constants of dtm_constants_bytes. */
 #ifndef DTM_STORAGE_H
 #define DTM_STORAGE_H
 
@@ -59,6 +59,11 @@ dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
 /* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */
 int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op);
 int64_t dtm_workspace_most(const dtm_module *module, bool communication_only);
+
+/* Behind the workspace lies what a program makes once: seed and step (for dropout), the tables of rope. */
+int64_t dtm_constants_bytes(const dtm_module *module);
+/* Where in it the table of a rope lies; *first says whether no rope before it has the same. */
+int64_t dtm_rope_table_offset(const dtm_module *module, dtm_op rope, bool *first);
 
 /* Peak by kind, after memory; the sum is arena_bytes. */
 typedef struct dtm_memory_account {

@@ -482,7 +482,7 @@ bool dtm_pass_memory(dtm_module *module) {
     dtm_walk(module, visit_join, &p);
     int64_t top = pack(&p);
     write_storage(&p);
-    module->arena_bytes = top + dtm_workspace_most(module, false);
+    module->arena_bytes = top + dtm_workspace_most(module, false) + dtm_constants_bytes(module);
     module->after = dtm_string_of(module->context, "memory");
     dtm_arena_destroy(p.arena);
     return true;

@@ -13,8 +13,8 @@
  * What the runtime does:
  *   load     coordinates of the rank; evaluates extents, then sizes; allocates arena_bytes, zeroed, and for each thread
  *            the greatest scratch any kernel instruction asks for; compares `hash` with the other ranks
- *   start    fills weights (init, or a file) and states
- *   step     walks `instructions` once; nothing is allocated
+ *   start    fills weights (init, or a file) and states; runs the first `n_start` instructions, once
+ *   step     runs the other instructions; nothing is allocated
  *
  * What stays for later work and is zero today: `stream`, `waits`, `records`. */
 #ifndef DTM_PLAN_H
@@ -85,9 +85,11 @@ typedef struct dtm_plan_extent {
 /* ---- sizes: numbers made of extents ---- */
 
 /* base + factor * the product of atoms. An atom is an extent's size, or, with DTM_PLAN_BEGIN set, its begin, or
- * DTM_PLAN_MICROBATCH: the number of the microbatch under way (0 outside the loop). */
+ * DTM_PLAN_MICROBATCH: the number of the microbatch under way (0 outside the loop), or DTM_PLAN_COPY_NUMBER: the copy
+ * index of the innermost repeat under way (0 outside of any). Sizes with one of these two change during a step. */
 #define DTM_PLAN_BEGIN 0x80000000u
 #define DTM_PLAN_MICROBATCH 0xffffffffu
+#define DTM_PLAN_COPY_NUMBER 0xfffffffeu
 typedef struct dtm_plan_size {
     int64_t base, factor;
     uint32_t count;
@@ -366,6 +368,7 @@ typedef struct dtm_plan {
     int64_t arena_bytes;    /* the whole of what a rank allocates, but for threads' scratch */
     dtm_plan_memory memory;
     const dtm_plan_kernel *kernels[DTM_PLAN_ISAS];
+    uint32_t n_start; /* instructions at the beginning that run once, before the first step (tables of rope) */
     uint32_t n_kernels, n_extents, n_sizes, n_loops, n_buffers, n_weights, n_inputs, n_instructions;
     const dtm_plan_extent *extents;
     const dtm_plan_size *sizes;

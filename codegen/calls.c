@@ -1,0 +1,270 @@
+/* Small generated kernels around those of the library (kernels/cpu): they fill its sizes from z[] and call it. */
+#include "codegen/generator.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct caller {
+    dtm_generator *g;
+    dtm_op op;
+    const dtm_op_data *data;
+    dtm_size_list sizes;
+    dtm_text fill; /* statements that set s.field */
+} caller;
+
+static caller begin(dtm_generator *g, dtm_op op) {
+    return (caller){.g = g, .op = op, .data = dtm_op_get(g->module, op), .fill = {g->arena, NULL, 0, 0}};
+}
+
+static const dtm_type_data *type_of(const caller *c, dtm_value v) { return dtm_value_type(c->g->module, v); }
+
+static void set(caller *c, const char *field, const char *value) {
+    dtm_text_printf(&c->fill, "    s.%s = %s;\n", field, value);
+}
+
+static void set_number(caller *c, const char *field, int64_t value) {
+    dtm_text_printf(&c->fill, "    s.%s = %lld;\n", field, (long long)value);
+}
+
+static void set_size(caller *c, const char *field, const dtm_type_data *type, int index) {
+    set(c, field, index < 0 ? "1" : dtm_dim_size_text(c->g, &c->sizes, type, index));
+}
+
+static void set_begin(caller *c, const char *field, const dtm_type_data *type, int index) {
+    set(c, field, index < 0 ? "0" : dtm_dim_begin_text(c->g, &c->sizes, type, index));
+}
+
+static void set_stride(caller *c, const char *field, const dtm_type_data *type, dtm_dim dim) {
+    int index = dim ? dtm_type_dim_index(type, dim) : -1;
+    set(c, field, index < 0 ? "0" : dtm_dim_stride_text(c->g, &c->sizes, type, index));
+}
+
+/* ---- attention ---- */
+
+typedef struct roles {
+    dtm_dim keys, queries, width, v_width, heads, groups, batch, more[DTM_MAX_RANK];
+    int n_more; /* further dimensions of the batch: loops around the kernel */
+} roles;
+
+static roles roles_of(const caller *c) {
+    const dtm_attributes *x = &c->data->attributes;
+    const dtm_type_data *q = type_of(c, c->data->operands[0]), *k = type_of(c, c->data->operands[1]),
+                        *v = type_of(c, c->data->operands[2]);
+    roles r = {.keys = x->over[0], .queries = x->at ? x->at : x->over[0], .width = x->over[1]};
+    dtm_dim shared[DTM_MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < q->rank; i++) {
+        if (q->dims[i] == r.queries || q->dims[i] == r.width) continue;
+        if (dtm_type_dim_index(k, q->dims[i]) >= 0) shared[n++] = q->dims[i];
+        else r.heads = q->dims[i];
+    }
+    for (int i = 0; i < k->rank; i++)
+        if (k->dims[i] != r.keys && k->dims[i] != r.width && dtm_type_dim_index(q, k->dims[i]) < 0) r.groups = k->dims[i];
+    for (int i = 0; i < v->rank; i++)
+        if (v->dims[i] == r.width || dtm_type_dim_index(k, v->dims[i]) < 0) r.v_width = v->dims[i];
+    if (!r.heads && n) r.heads = r.groups = shared[--n]; /* heads named alike */
+    if (n) r.batch = shared[--n];
+    while (n) r.more[r.n_more++] = shared[--n];
+    return r;
+}
+
+static bool ends_in(const dtm_type_data *type, dtm_dim dim) { return type->rank && type->dims[type->rank - 1] == dim; }
+
+static void set_strides(caller *c, const char *tensor, dtm_value value, dtm_dim batch, dtm_dim position, dtm_dim heads) {
+    const dtm_type_data *type = type_of(c, value);
+    dtm_arena *arena = c->g->arena;
+    set_stride(c, dtm_arena_printf(arena, "%s.b", tensor), type, batch);
+    set_stride(c, dtm_arena_printf(arena, "%s.s", tensor), type, position);
+    set_stride(c, dtm_arena_printf(arena, "%s.h", tensor), type, heads);
+}
+
+static void fill_attention(caller *c, const roles *r, bool backward) {
+    dtm_module *module = c->g->module;
+    const dtm_attributes *x = &c->data->attributes;
+    const dtm_value *in = c->data->operands, *out = c->data->results;
+    const dtm_type_data *q = type_of(c, in[0]), *k = type_of(c, in[1]), *v = type_of(c, in[2]);
+    int64_t ratio = 1;
+    if (r->heads) ratio = module->dims[r->heads].size / (r->groups ? module->dims[r->groups].size : 1);
+    set_size(c, "batch", q, r->batch ? dtm_type_dim_index(q, r->batch) : -1);
+    set_size(c, "heads", q, r->heads ? dtm_type_dim_index(q, r->heads) : -1);
+    set_size(c, "kv_heads", k, r->groups ? dtm_type_dim_index(k, r->groups) : -1);
+    set_size(c, "queries", q, dtm_type_dim_index(q, r->queries));
+    set_size(c, "keys", k, dtm_type_dim_index(k, r->keys));
+    set_size(c, "width", q, dtm_type_dim_index(q, r->width));
+    set_size(c, "v_width", v, dtm_type_dim_index(v, r->v_width));
+    set_number(c, "causal", (x->flags & DTM_ATTENTION_CAUSAL) != 0);
+    set_number(c, "window", (int64_t)x->number[DTM_ATTENTION_WINDOW]);
+    set_number(c, "ratio", ratio);
+    set_begin(c, "head_offset", q, r->heads ? dtm_type_dim_index(q, r->heads) : -1);
+    set_begin(c, "kv_offset", k, r->groups ? dtm_type_dim_index(k, r->groups) : -1);
+    set_number(c, "queries_total", module->dims[r->queries].size);
+    set_number(c, "keys_total", module->dims[r->keys].size);
+    set_begin(c, "q_offset", q, dtm_type_dim_index(q, r->queries));
+    set_begin(c, "k_offset", k, dtm_type_dim_index(k, r->keys));
+    set_strides(c, "q", in[0], r->batch, r->queries, r->heads);
+    set_strides(c, "k", in[1], r->batch, r->keys, r->groups);
+    set_strides(c, "v", in[2], r->batch, r->keys, r->groups);
+    set_strides(c, "o", backward ? in[3] : out[0], r->batch, r->queries, r->heads);
+    set_strides(c, "lse", backward ? in[4] : out[1], r->batch, r->queries, r->heads);
+    if (!backward) return;
+    set_strides(c, "d_o", in[5], r->batch, r->queries, r->heads);
+    set_strides(c, "dq", out[0], r->batch, r->queries, r->heads);
+    set_strides(c, "dk", out[1], r->batch, r->keys, r->groups);
+    set_strides(c, "dv", out[2], r->batch, r->keys, r->groups);
+}
+
+/* Moves the pointers for the further dimensions of the batch: `outer` counts their combinations. */
+static void write_outer(caller *c, const roles *r, const dtm_value *values, int count, dtm_text *out) {
+    dtm_text_printf(out, "        int64_t rest = outer;\n        void *at[%d];\n", count);
+    for (int i = 0; i < count; i++) dtm_text_printf(out, "        at[%d] = a->buffers[%d];\n", i, i);
+    const dtm_type_data *q = type_of(c, values[0]);
+    for (int m = 0; m < r->n_more; m++) {
+        const char *size = dtm_dim_size_text(c->g, &c->sizes, q, dtm_type_dim_index(q, r->more[m]));
+        dtm_text_printf(out, "        const int64_t i%d = rest %% %s;\n        rest /= %s;\n", m, size, size);
+        for (int i = 0; i < count; i++) {
+            const dtm_type_data *type = type_of(c, values[i]);
+            int index = dtm_type_dim_index(type, r->more[m]);
+            if (index >= 0)
+                dtm_text_printf(out, "        at[%d] = (float *)at[%d] + i%d * %s;\n", i, i, m,
+                                dtm_dim_stride_text(c->g, &c->sizes, type, index));
+        }
+    }
+}
+
+static const char *outer_size(caller *c, const roles *r) {
+    const dtm_type_data *q = type_of(c, c->data->operands[0]);
+    dtm_product product = dtm_product_one();
+    for (int m = 0; m < r->n_more; m++) dtm_product_times(c->g, &product, q, dtm_type_dim_index(q, r->more[m]));
+    return dtm_size_text(c->g, &c->sizes, &product);
+}
+
+void dtm_lower_attention(dtm_generator *g, dtm_op op) {
+    caller c = begin(g, op);
+    bool backward = c.data->kind == DTM_OP_ATTENTION_BACKWARD;
+    dtm_value values[9];
+    int count = 0;
+    for (uint32_t i = 0; i < c.data->n_operands; i++) values[count++] = c.data->operands[i];
+    for (uint32_t i = 0; i < c.data->n_results; i++) values[count++] = c.data->results[i];
+    roles r = roles_of(&c);
+    for (int i = 0; i < count; i++) {
+        const dtm_type_data *type = type_of(&c, values[i]);
+        if (i != 4 /* lse */ && !ends_in(type, r.width) && !ends_in(type, r.v_width)) {
+            dtm_unsupported(g, op, "whose tensors do not end in the width");
+            return;
+        }
+    }
+    fill_attention(&c, &r, backward);
+    double scale = c.data->attributes.number[DTM_ATTENTION_SCALE];
+    if (scale == 0) scale = 1 / sqrt((double)g->module->dims[r.width].size);
+    const char *name = backward ? "dtm_attention_backward" : "dtm_attention_forward", *outer = outer_size(&c, &r);
+    dtm_text pointers = {g->arena, NULL, 0, 0}, text = {g->arena, NULL, 0, 0};
+    write_outer(&c, &r, values, count, &pointers);
+    dtm_text_printf(&text, "static dtm_attention_sizes @_sizes(const int64_t *z) {\n    dtm_attention_sizes s = {0};\n    (void)z;\n");
+    dtm_text_append(&text, c.fill.data, c.fill.length);
+    dtm_text_printf(&text, "    return s;\n}\nstatic int64_t @_extent(const int64_t *z) {\n"
+                           "    const dtm_attention_sizes s = @_sizes(z);\n    return %s * %s_extent((const int64_t *)&s);\n}\n",
+                    outer, name);
+    dtm_text_printf(&text, "static int64_t @_scratch_bytes(const int64_t *z) {\n    const dtm_attention_sizes s = @_sizes(z);\n"
+                           "    return %s_scratch_bytes((const int64_t *)&s);\n}\n", name);
+    dtm_text_printf(&text, "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n"
+                           "    const int64_t *const z = a->sizes;\n    const dtm_attention_sizes s = @_sizes(z);\n"
+                           "    const int64_t each = %s_extent((const int64_t *)&s);\n    const double scale = %.17g;\n"
+                           "    for (int64_t outer = each ? begin / each : 0; outer * each < end; outer++) {\n", name, scale);
+    dtm_text_append(&text, pointers.data, pointers.length);
+    dtm_text_printf(&text, "        const dtm_kernel_args inner = {at, (const int64_t *)&s, &scale, a->scratch, a->error};\n"
+                           "        const int64_t low = begin > outer * each ? begin - outer * each : 0;\n"
+                           "        const int64_t high = end < (outer + 1) * each ? end - outer * each : each;\n"
+                           "        %s(&inner, low, high);\n    }\n}\n", name);
+    uint32_t buffers[9], kernel = dtm_kernel_index(g, backward ? "attention_backward" : "attention", text.data);
+    for (int i = 0; i < count; i++) buffers[i] = dtm_buffer_index(g, values[i]);
+    dtm_emit_launch(g, op, DTM_PLAN_ATTENTION, kernel, buffers, (size_t)count, c.sizes.items, c.sizes.count);
+}
+
+/* ---- rope ---- */
+
+static void number_text(dtm_text *out, double number) { dtm_text_printf(out, "%.17g", number); }
+
+/* angle i of a position p is p times base^(-2 i / part), stretched as the scaling says: linear divides by the factor,
+ * llama3 divides long waves by it, keeps short ones and blends between. */
+static void write_frequency(const double *x, int64_t part, dtm_text *out) {
+    dtm_text_printf(out, "        double frequency = pow(");
+    number_text(out, x[DTM_ROPE_BASE]);
+    dtm_text_printf(out, ", -2.0 * (double)i / %lld.0);\n", (long long)part);
+    if (x[DTM_ROPE_SCALE_KIND] == 1) dtm_text_printf(out, "        frequency /= %.17g;\n", x[DTM_ROPE_FACTOR]);
+    if (x[DTM_ROPE_SCALE_KIND] != 2) return;
+    dtm_text_printf(out,
+                    "        const double turns = %.17g * frequency / (2 * 3.14159265358979323846);\n"
+                    "        const double blend = (turns - %.17g) / (%.17g - %.17g);\n"
+                    "        if (turns < %.17g) frequency /= %.17g;\n"
+                    "        else if (turns <= %.17g) frequency = (1 - blend) * frequency / %.17g + blend * frequency;\n",
+                    x[DTM_ROPE_ORIGINAL], x[DTM_ROPE_LOW], x[DTM_ROPE_HIGH], x[DTM_ROPE_LOW], x[DTM_ROPE_LOW],
+                    x[DTM_ROPE_FACTOR], x[DTM_ROPE_HIGH], x[DTM_ROPE_FACTOR]);
+}
+
+/* Made once, before the first step: the instruction goes to the beginning of the plan. */
+static void emit_table(dtm_generator *g, dtm_op op, uint32_t table, int64_t part) {
+    caller c = begin(g, op);
+    const dtm_type_data *x = type_of(&c, c.data->operands[0]);
+    int at = dtm_type_dim_index(x, c.data->attributes.at);
+    dtm_text text = {g->arena, NULL, 0, 0};
+    const char *positions = dtm_dim_size_text(g, &c.sizes, x, at), *first = dtm_dim_begin_text(g, &c.sizes, x, at);
+    dtm_text_printf(&text, "static int64_t @_extent(const int64_t *z) {\n    (void)z;\n    return %s;\n}\n"
+                           "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n"
+                           "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n"
+                           "    float *const table = a->buffers[0];\n    const int64_t *const z = a->sizes;\n    (void)z;\n"
+                           "    for (int64_t i = 0; i < %lld; i++) {\n", positions, (long long)(part / 2));
+    write_frequency(c.data->attributes.number, part, &text);
+    dtm_text_printf(&text, "        for (int64_t p = begin; p < end; p++) {\n"
+                           "            const double angle = (double)(%s + p) * frequency;\n"
+                           "            table[p * %lld + i] = (float)cos(angle);\n"
+                           "            table[p * %lld + %lld + i] = (float)sin(angle);\n        }\n    }\n}\n",
+                    first, (long long)part, (long long)part, (long long)(part / 2));
+    uint32_t kernel = dtm_kernel_index(g, "rope_table", text.data);
+    dtm_emit_launch(g, op, DTM_PLAN_HOST, kernel, &table, 1, c.sizes.items, c.sizes.count);
+    dtm_plan_instruction made = g->instructions[--g->n_instructions];
+    DTM_PUSH(g->arena, g->start, g->n_start, g->cap_start, made);
+}
+
+void dtm_lower_rope(dtm_generator *g, dtm_op op) {
+    caller c = begin(g, op);
+    const dtm_attributes *attributes = &c.data->attributes;
+    dtm_value in = c.data->operands[0], out = c.data->results[0];
+    const dtm_type_data *x = type_of(&c, in), *y = type_of(&c, out);
+    int at = dtm_type_dim_index(x, attributes->at), last = x->rank - 1;
+    if (x->dims[last] != attributes->over[0] || y->dims[last] != attributes->over[0]) {
+        dtm_unsupported(g, op, "of a tensor that does not end in the width");
+        return;
+    }
+    int64_t part = (int64_t)attributes->number[DTM_ROPE_PART], width = g->module->dims[attributes->over[0]].size;
+    if (!part) part = width;
+    bool first = false;
+    int64_t offset = dtm_rope_table_offset(g->module, op, &first) + dtm_workspace_most(g->module, false);
+    uint32_t table = dtm_buffer_workspace(g, "rope.table", DTM_PLAN_F32, offset, dtm_block_max(g->module, x, at) * part);
+    if (first) emit_table(g, op, table, part);
+    dtm_product batch = dtm_product_one(), heads = dtm_product_one();
+    for (int i = 0; i < at; i++) dtm_product_times(g, &batch, x, i);
+    for (int i = at + 1; i < last; i++) dtm_product_times(g, &heads, x, i);
+    set(&c, "batch", dtm_size_text(g, &c.sizes, &batch));
+    set_size(&c, "positions", x, at);
+    set(&c, "heads", dtm_size_text(g, &c.sizes, &heads));
+    set_number(&c, "width", width);
+    set_number(&c, "part", part);
+    set_number(&c, "interleaved", (attributes->flags & DTM_ROPE_INTERLEAVED) != 0);
+    set_number(&c, "inverse", (attributes->flags & DTM_ROPE_INVERSE) != 0);
+    const char *position = dtm_dim_stride_text(g, &c.sizes, x, at), *sequence = at ? dtm_dim_stride_text(g, &c.sizes, x, at - 1) : "0";
+    set(&c, "x_batch", sequence), set(&c, "out_batch", sequence);
+    set(&c, "x_position", position), set(&c, "out_position", position);
+    set_number(&c, "x_head", width), set_number(&c, "out_head", width);
+    dtm_text text = {g->arena, NULL, 0, 0};
+    dtm_text_printf(&text, "static dtm_rope_sizes @_sizes(const int64_t *z) {\n    dtm_rope_sizes s = {0};\n    (void)z;\n");
+    dtm_text_append(&text, c.fill.data, c.fill.length);
+    dtm_text_printf(&text, "    return s;\n}\nstatic int64_t @_extent(const int64_t *z) {\n    const dtm_rope_sizes s = @_sizes(z);\n"
+                           "    return dtm_rope_extent((const int64_t *)&s);\n}\n"
+                           "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n"
+                           "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n"
+                           "    const dtm_rope_sizes s = @_sizes(a->sizes);\n    dtm_kernel_args inner = *a;\n"
+                           "    inner.sizes = (const int64_t *)&s;\n    dtm_rope(&inner, begin, end);\n}\n");
+    uint32_t kernel = dtm_kernel_index(g, "rope", text.data);
+    uint32_t buffers[3] = {dtm_buffer_index(g, in), table, dtm_buffer_index(g, out)};
+    dtm_emit_launch(g, op, DTM_PLAN_ROWS, kernel, buffers, 3, c.sizes.items, c.sizes.count);
+}

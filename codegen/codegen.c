@@ -1,0 +1,431 @@
+/* Walks the module in the order of execution and emits the plan's instructions. */
+#include "codegen/codegen.h"
+#include "codegen/generator.h"
+
+#include <string.h>
+
+static dtm_module *module_of(const dtm_generator *g) { return g->module; }
+static const char *text_of(const dtm_generator *g, dtm_string s) { return dtm_string_text(g->module->context, s); }
+
+/* ---- emitting ---- */
+
+dtm_plan_instruction *dtm_emit(dtm_generator *g, dtm_op op, dtm_plan_kind kind, dtm_plan_category category) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    dtm_plan_instruction made;
+    memset(&made, 0, sizeof made);
+    made.kind = kind;
+    made.phase = g->phase;
+    made.category = category;
+    made.line = data->place.line;
+    if (data->place.file) made.file = text_of(g, data->place.file);
+    dtm_value named = data->n_results ? data->results[0] : data->n_operands ? data->operands[data->n_operands - 1] : 0;
+    if (data->kind == DTM_OP_FUSED) {
+        const dtm_region_data *body = &module_of(g)->regions[data->body];
+        for (size_t i = 0; i < body->n_ops; i++) {
+            const dtm_op_data *inner = dtm_op_get(module_of(g), body->ops[i]);
+            if (!inner->n_results || !g->stored[inner->results[0]]) continue;
+            named = inner->results[0];
+            made.line = inner->place.line;
+            made.file = inner->place.file ? text_of(g, inner->place.file) : NULL;
+        }
+    }
+    dtm_op loop = dtm_enclosing(module_of(g), op, DTM_OP_REPEAT);
+    const char *name = named ? dtm_value_name(module_of(g), named) : text_of(g, data->attributes.name);
+    made.name = loop ? dtm_arena_printf(g->arena, "%s/%s", text_of(g, dtm_op_get(module_of(g), loop)->attributes.name), name) : name;
+    DTM_PUSH(g->arena, g->instructions, g->n_instructions, g->cap_instructions, made);
+    return &g->instructions[g->n_instructions - 1];
+}
+
+uint32_t dtm_kernel_index(dtm_generator *g, const char *name, const char *text) {
+    dtm_string body = dtm_string_of(module_of(g)->context, text);
+    for (uint32_t k = 0; k < g->n_kernels; k++)
+        if (g->kernels[k].body == body) return k;
+    dtm_kernel_text kernel = {dtm_string_printf(module_of(g)->context, "%s_%zu", name, g->n_kernels), body};
+    DTM_PUSH(g->arena, g->kernels, g->n_kernels, g->cap_kernels, kernel);
+    return (uint32_t)(g->n_kernels - 1);
+}
+
+static bool uses_buffer(const dtm_plan_list *list, uint32_t buffer) {
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->items[i] == buffer) return true;
+    return false;
+}
+
+static bool overlap(const dtm_generator *g, const dtm_plan_list *a, const uint32_t *b, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (uses_buffer(a, b[i])) return true;
+        for (uint32_t j = 0; j < a->count; j++) {
+            const dtm_plan_buffer *x = &g->buffers[a->items[j]], *y = &g->buffers[b[i]];
+            if (x->offset == y->offset && x->rank) return true;
+        }
+    }
+    return false;
+}
+
+/* Launches of one kernel that follow each other become tuples of one, if they have no tensor in common (scalars they may
+ * share: nothing that several tuples could do with one but read it). */
+static bool join_launch(dtm_generator *g, dtm_op op, uint32_t kernel, const uint32_t *buffers, size_t n_buffers,
+                        const uint32_t *sizes, size_t n_sizes) {
+    if (!g->n_instructions || g->phase != DTM_PLAN_UPDATE) return false;
+    dtm_plan_instruction *last = &g->instructions[g->n_instructions - 1];
+    if (last->kind != DTM_PLAN_KERNEL || last->kernel.kernel != kernel || last->kernel.error) return false;
+    dtm_plan_launch *launch = &last->kernel;
+    if (launch->buffers.count != launch->tuples * n_buffers || launch->sizes.count != launch->tuples * n_sizes) return false;
+    for (size_t i = 0; i < n_buffers; i++) {
+        bool scalar = g->buffers[buffers[i]].rank == 0;
+        if (!scalar && overlap(g, &launch->buffers, &buffers[i], 1)) return false;
+        if (scalar && uses_buffer(&launch->buffers, buffers[i]) != (launch->buffers.items[i] == buffers[i])) return false;
+    }
+    (void)op;
+    uint32_t *all = dtm_arena_alloc(g->arena, (launch->buffers.count + n_buffers) * sizeof *all);
+    memcpy(all, launch->buffers.items, launch->buffers.count * sizeof *all);
+    memcpy(all + launch->buffers.count, buffers, n_buffers * sizeof *all);
+    uint32_t *all_sizes = dtm_arena_alloc(g->arena, (launch->sizes.count + n_sizes + 1) * sizeof *all_sizes);
+    memcpy(all_sizes, launch->sizes.items, launch->sizes.count * sizeof *all_sizes);
+    memcpy(all_sizes + launch->sizes.count, sizes, n_sizes * sizeof *all_sizes);
+    launch->buffers = (dtm_plan_list){(uint32_t)(launch->buffers.count + n_buffers), all};
+    launch->sizes = (dtm_plan_list){(uint32_t)(launch->sizes.count + n_sizes), all_sizes};
+    launch->tuples++;
+    return true;
+}
+
+void dtm_emit_launch(dtm_generator *g, dtm_op op, dtm_plan_category category, uint32_t kernel, const uint32_t *buffers,
+                     size_t n_buffers, const uint32_t *sizes, size_t n_sizes) {
+    if (join_launch(g, op, kernel, buffers, n_buffers, sizes, n_sizes)) return;
+    dtm_plan_launch launch = {kernel, 1, dtm_list_of(g, buffers, n_buffers), dtm_list_of(g, sizes, n_sizes), NULL, 0};
+    dtm_emit(g, op, DTM_PLAN_KERNEL, category)->kernel = launch;
+}
+
+void dtm_emit_copy(dtm_generator *g, dtm_op op, uint32_t input, uint32_t output) {
+    dtm_emit(g, op, DTM_PLAN_COPY, DTM_PLAN_MOVEMENT)->copy = (dtm_plan_copy){input, output, 0};
+}
+
+void dtm_unsupported(dtm_generator *g, dtm_op op, const char *what) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    dtm_error(module_of(g)->context, data->span, 701, "`%s` %s is not executed by this version", dtm_op_rows[data->kind].name, what);
+    g->failed = true;
+}
+
+uint32_t dtm_step_state(dtm_generator *g) {
+    if (!g->step_state)
+        g->step_state = dtm_buffer_workspace(g, "step", DTM_PLAN_U8, dtm_workspace_most(module_of(g), false), 16);
+    return g->step_state;
+}
+
+/* ---- places ---- */
+
+
+/* A buffer like the value's, in the slot `distance` copies further on, or (`copy` >= 0) in that of one copy. */
+static dtm_plan_buffer moved_buffer(dtm_generator *g, dtm_value value, int64_t distance, int64_t copy) {
+    dtm_plan_buffer buffer = g->buffers[dtm_buffer_index(g, value)];
+    if (buffer.modulus > 1 && copy >= 0) {
+        buffer.offset += (copy + buffer.shift) % buffer.modulus * buffer.stride;
+        buffer.modulus = 1;
+        buffer.stride = buffer.shift = buffer.loop = 0;
+    } else if (buffer.modulus > 1) {
+        buffer.shift = (uint32_t)((buffer.shift + distance + buffer.modulus) % buffer.modulus);
+    }
+    return buffer;
+}
+
+static uint32_t add_buffer(dtm_generator *g, const dtm_plan_buffer *buffer) {
+    for (uint32_t b = 1; b < g->n_buffers; b++)
+        if (memcmp(&g->buffers[b], buffer, sizeof *buffer) == 0) return b;
+    DTM_PUSH(g->arena, g->buffers, g->n_buffers, g->cap_buffers, *buffer);
+    return (uint32_t)(g->n_buffers - 1);
+}
+
+static bool buffers_coincide(const dtm_plan_buffer *x, const dtm_plan_buffer *y) {
+    return x->offset == y->offset && x->modulus == y->modulus && x->stride == y->stride && x->shift == y->shift &&
+           (x->modulus == 1 || x->loop == y->loop);
+}
+
+/* Puts a value into a buffer: nothing if it is there, a fill if it is a constant, else a copy. */
+static void put(dtm_generator *g, dtm_op op, dtm_value value, const dtm_plan_buffer *into) {
+    if (dtm_value_is_constant(module_of(g), value)) {
+        uint32_t to = add_buffer(g, into);
+        dtm_emit(g, op, DTM_PLAN_SCALAR, DTM_PLAN_MOVEMENT)->scalar =
+            (dtm_plan_scalar){DTM_PLAN_FILL, to, dtm_value_get(module_of(g), value)->number};
+        return;
+    }
+    uint32_t from = dtm_buffer_index(g, value);
+    if (!buffers_coincide(&g->buffers[from], into)) dtm_emit_copy(g, op, from, add_buffer(g, into));
+}
+
+/* ---- loops ---- */
+
+static void walk(dtm_generator *g, dtm_region region);
+
+/* Before a repeat: what carries begin with goes into the slot of the copy that runs first. */
+static void enter_carries(dtm_generator *g, dtm_op loop) {
+    const dtm_region_data *body = &module_of(g)->regions[dtm_op_get(module_of(g), loop)->body];
+    bool reversed = dtm_op_get(module_of(g), loop)->attributes.flags & DTM_REPEAT_REVERSED;
+    int64_t first = reversed ? dtm_op_get(module_of(g), loop)->attributes.copies - 1 : 0;
+    for (size_t i = 0; i < body->n_ops; i++) {
+        const dtm_op_data *carry = dtm_op_get(module_of(g), body->ops[i]);
+        if (carry->kind != DTM_OP_CARRY) continue;
+        dtm_plan_buffer slot = moved_buffer(g, carry->results[0], 0, first);
+        put(g, loop, carry->operands[0], &slot);
+    }
+}
+
+/* At the end of a copy: what the next one carries on goes where that one reads it. */
+static void leave_carries(dtm_generator *g, dtm_op loop) {
+    const dtm_region_data *body = &module_of(g)->regions[dtm_op_get(module_of(g), loop)->body];
+    bool reversed = dtm_op_get(module_of(g), loop)->attributes.flags & DTM_REPEAT_REVERSED;
+    for (size_t i = 0; i < body->n_ops; i++) {
+        const dtm_op_data *carry = dtm_op_get(module_of(g), body->ops[i]);
+        if (carry->kind != DTM_OP_CARRY) continue;
+        dtm_plan_buffer slot = moved_buffer(g, carry->results[0], reversed ? -1 : 1, -1);
+        put(g, body->ops[i], carry->operands[1], &slot);
+    }
+}
+
+static void lower_loop(dtm_generator *g, dtm_op op) {
+    const dtm_attributes attributes = dtm_op_get(module_of(g), op)->attributes;
+    uint32_t loop = dtm_loop_index(g, op);
+    if (g->loops[loop].parent) {
+        dtm_unsupported(g, op, "inside `repeat`");
+        return;
+    }
+    enter_carries(g, op);
+    dtm_plan_phase outside = g->phase;
+    size_t at = g->n_instructions;
+    dtm_emit(g, op, DTM_PLAN_REPEAT, DTM_PLAN_CONTROL)->repeat =
+        (dtm_plan_repeat){loop, (attributes.flags & DTM_REPEAT_REVERSED) != 0, 0};
+    walk(g, dtm_op_get(module_of(g), op)->body);
+    leave_carries(g, op);
+    g->phase = outside;
+    dtm_emit(g, op, DTM_PLAN_END, DTM_PLAN_CONTROL)->repeat = (dtm_plan_repeat){loop, (attributes.flags & DTM_REPEAT_REVERSED) != 0, (uint32_t)at};
+    g->instructions[at].repeat.end = (uint32_t)g->n_instructions;
+}
+
+/* ---- sources and sinks ---- */
+
+static void add_weight(dtm_generator *g, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    const dtm_type_data *type = dtm_value_type(module_of(g), data->results[0]);
+    static const dtm_plan_init inits[] = {[DTM_INIT_ZEROS] = DTM_PLAN_ZEROS, [DTM_INIT_ONES] = DTM_PLAN_ONES,
+                                          [DTM_INIT_NORMAL] = DTM_PLAN_NORMAL, [DTM_INIT_UNIFORM] = DTM_PLAN_UNIFORM,
+                                          [DTM_INIT_NUMBER] = DTM_PLAN_NUMBER};
+    dtm_plan_weight weight;
+    memset(&weight, 0, sizeof weight);
+    weight.path = text_of(g, data->attributes.name);
+    weight.buffer = dtm_buffer_index(g, data->results[0]);
+    /* A repeat of one copy has one slot, but its weights are still named by the copy. */
+    g->buffers[weight.buffer].loop = dtm_loop_index(g, dtm_enclosing(module_of(g), op, DTM_OP_REPEAT));
+    weight.rank = type->rank;
+    for (int i = 0; i < type->rank; i++)
+        weight.dims[i] = (dtm_plan_dim){dtm_dim_name(module_of(g), type->dims[i]), module_of(g)->dims[type->dims[i]].size};
+    weight.init = inits[data->attributes.init];
+    weight.a = data->attributes.init_a;
+    weight.b = data->attributes.init_b;
+    weight.state = data->kind == DTM_OP_STATE;
+    weight.frozen = !weight.state && data->attributes.flags & DTM_WEIGHT_FROZEN;
+    weight.line = data->place.line;
+    DTM_PUSH(g->arena, g->weights, g->n_weights, g->cap_weights, weight);
+    g->weight_of[data->results[0]] = (uint32_t)g->n_weights;
+}
+
+static int64_t limit_of(const dtm_generator *g, dtm_value input) {
+    int64_t limit = 0;
+    for (dtm_op op = 1; op < module_of(g)->n_ops; op++) {
+        const dtm_op_data *data = dtm_op_get(module_of(g), op);
+        if (!data->region) continue;
+        bool looks_up = data->kind == DTM_OP_GATHER && data->operands[1] == input;
+        bool names = data->kind == DTM_OP_CROSS_ENTROPY_BACKWARD && data->operands[2] == input;
+        bool loses = data->kind == DTM_OP_CROSS_ENTROPY && data->operands[1] == input;
+        if (!looks_up && !names && !loses) continue;
+        int64_t size = module_of(g)->dims[data->attributes.over[0]].size;
+        if (!limit || size < limit) limit = size;
+    }
+    return limit;
+}
+
+static void lower_input(dtm_generator *g, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    const dtm_type_data *type = dtm_value_type(module_of(g), data->results[0]);
+    dtm_plan_input input;
+    memset(&input, 0, sizeof input);
+    input.name = text_of(g, data->attributes.name);
+    input.dtype = g->buffers[dtm_buffer_index(g, data->results[0])].dtype;
+    input.rank = type->rank;
+    for (int i = 0; i < type->rank; i++)
+        input.dims[i] = (dtm_plan_dim){dtm_dim_name(module_of(g), type->dims[i]), module_of(g)->dims[type->dims[i]].size};
+    input.limit = limit_of(g, data->results[0]);
+    input.line = data->place.line;
+    uint32_t index = 0;
+    while (index < g->n_inputs && strcmp(g->inputs[index].name, input.name) != 0) index++;
+    if (index == g->n_inputs) DTM_PUSH(g->arena, g->inputs, g->n_inputs, g->cap_inputs, input);
+    dtm_emit(g, op, DTM_PLAN_INPUT, DTM_PLAN_HOST)->io = (dtm_plan_io){index, dtm_buffer_index(g, data->results[0]), NULL};
+}
+
+static void lower_sink(dtm_generator *g, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    dtm_value value = data->operands[data->n_operands - 1];
+    if (data->kind == DTM_OP_STORE) {
+        dtm_plan_buffer weight = g->buffers[dtm_buffer_index(g, data->operands[0])];
+        put(g, op, value, &weight);
+        return;
+    }
+    if (dtm_value_is_constant(module_of(g), value)) {
+        dtm_unsupported(g, op, "of a constant");
+        return;
+    }
+    dtm_plan_io io = {0, dtm_buffer_index(g, value), text_of(g, data->attributes.name)};
+    if (data->kind == DTM_OP_GRADIENT) {
+        io.index = g->weight_of[data->operands[0]] - 1;
+        io.name = NULL;
+        g->weights[io.index].gradient = true;
+    }
+    dtm_plan_kind kind = data->kind == DTM_OP_REPORT ? DTM_PLAN_REPORT : data->kind == DTM_OP_OUTPUT ? DTM_PLAN_OUTPUT : DTM_PLAN_GRADIENT;
+    dtm_emit(g, op, kind, DTM_PLAN_HOST)->io = io;
+}
+
+static void lower_number(dtm_generator *g, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    dtm_plan_scalar scalar = {DTM_PLAN_LEARNING_RATE, dtm_buffer_index(g, data->results[0]), 0};
+    if (data->kind == DTM_OP_BIAS_CORRECTION) {
+        scalar.number = DTM_PLAN_BIAS_CORRECTION;
+        scalar.beta = data->attributes.number[DTM_BIAS_CORRECTION_BETA];
+    }
+    dtm_emit(g, op, DTM_PLAN_SCALAR, DTM_PLAN_HOST)->scalar = scalar;
+}
+
+/* ---- layouts ---- */
+
+static void lower_collective(dtm_generator *g, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    dtm_staging staging = dtm_staging_of(module_of(g), op);
+    dtm_plan_tensor *tensors = dtm_arena_alloc(g->arena, data->n_operands * sizeof *tensors);
+    for (uint32_t i = 0; i < data->n_operands; i++)
+        tensors[i] = (dtm_plan_tensor){dtm_buffer_index(g, data->operands[i]), dtm_buffer_index(g, data->results[i])};
+    dtm_plan_collective made = {.kind = (dtm_collective_kind)staging.kind, .algorithm = (dtm_algorithm)staging.algorithm,
+                                .dtype = g->buffers[tensors[0].input].dtype,
+                                .max = (dtm_value_type(module_of(g), data->operands[0])->max & data->attributes.axes) != 0,
+                                .axes = data->attributes.axes, .count = data->n_operands, .tensors = tensors};
+    int64_t at = g->workspace, bytes[3] = {staging.in_bytes, staging.out_bytes, staging.scratch_bytes};
+    int64_t *places[3] = {&made.stage_in, &made.stage_out, &made.scratch};
+    for (int i = 0; i < 3; i++) {
+        *places[i] = bytes[i] < 0 ? -1 : at;
+        if (bytes[i] > 0) at += dtm_storage_round(bytes[i]);
+    }
+    dtm_emit(g, op, DTM_PLAN_COLLECTIVE, DTM_PLAN_NETWORK)->collective = made;
+}
+
+static void lower_local(dtm_generator *g, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    dtm_plan_copy copy = {dtm_buffer_index(g, data->operands[0]), dtm_buffer_index(g, data->results[0]), data->attributes.axes};
+    dtm_plan_kind kind = data->kind == DTM_OP_SHARD ? DTM_PLAN_COPY : DTM_PLAN_TERM;
+    dtm_emit(g, op, kind, DTM_PLAN_MOVEMENT)->copy = copy;
+}
+
+/* The first microbatch sets the sum, later ones add to it. */
+static void lower_accumulate(dtm_generator *g, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    const dtm_type_data *type = dtm_value_type(module_of(g), data->results[0]);
+    dtm_product elements = dtm_product_one(), number = {0, 1, 1, {DTM_PLAN_MICROBATCH}};
+    for (int i = 0; i < type->rank; i++) dtm_product_times(g, &elements, type, i);
+    uint32_t sizes[2] = {dtm_size_index(g, &elements), dtm_size_index(g, &number)};
+    const char *c = dtm_c_type((dtm_dtype)type->dtype);
+    bool max = dtm_value_type(module_of(g), data->operands[0])->max != type->max;
+    const char *text = dtm_arena_printf(g->arena,
+        "static int64_t @_extent(const int64_t *z) {\n    return (z[0] + 4095) / 4096;\n}\n"
+        "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n"
+        "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n"
+        "    const %s *const x = a->buffers[0];\n    %s *const sum = a->buffers[1];\n"
+        "    const int64_t low = begin * 4096, high = end * 4096 < a->sizes[0] ? end * 4096 : a->sizes[0];\n"
+        "    if (a->sizes[1] == 0) {\n        for (int64_t i = low; i < high; i++) sum[i] = x[i];\n        return;\n    }\n"
+        "#pragma omp simd\n    for (int64_t i = low; i < high; i++) sum[i] = %s;\n}\n",
+        c, c, max ? "x[i] > sum[i] || x[i] != x[i] ? x[i] : sum[i]" : "sum[i] + x[i]");
+    uint32_t buffers[2] = {dtm_buffer_index(g, data->operands[0]), dtm_buffer_index(g, data->results[0])};
+    dtm_emit_launch(g, op, DTM_PLAN_ELEMENTWISE, dtm_kernel_index(g, "accumulate", text), buffers, 2, sizes, 2);
+}
+
+/* ---- the walk ---- */
+
+static void lower(dtm_generator *g, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    switch (data->kind) {
+    case DTM_OP_FORWARD: case DTM_OP_BACKWARD: case DTM_OP_UPDATE: {
+        dtm_plan_phase outside = g->phase;
+        g->phase = data->kind == DTM_OP_FORWARD ? DTM_PLAN_FORWARD : data->kind == DTM_OP_BACKWARD ? DTM_PLAN_BACKWARD : DTM_PLAN_UPDATE;
+        walk(g, data->body);
+        g->phase = outside;
+        return;
+    }
+    case DTM_OP_REPEAT: case DTM_OP_MICROBATCH: lower_loop(g, op); return;
+    case DTM_OP_CARRY: case DTM_OP_LAST: return; /* where their values are */
+    case DTM_OP_WEIGHT: case DTM_OP_STATE: return; /* add_weights */
+    case DTM_OP_INPUT: lower_input(g, op); return;
+    case DTM_OP_LEARNING_RATE: case DTM_OP_BIAS_CORRECTION: lower_number(g, op); return;
+    case DTM_OP_REPORT: case DTM_OP_OUTPUT: case DTM_OP_STORE: case DTM_OP_GRADIENT: lower_sink(g, op); return;
+    case DTM_OP_DOT: dtm_lower_dot(g, op); return;
+    case DTM_OP_ATTENTION: case DTM_OP_ATTENTION_BACKWARD: dtm_lower_attention(g, op); return;
+    case DTM_OP_ROPE: dtm_lower_rope(g, op); return;
+    case DTM_OP_GATHER: dtm_lower_gather(g, op); return;
+    case DTM_OP_SCATTER: dtm_lower_scatter(g, op); return;
+    case DTM_OP_RENAME: case DTM_OP_SPLIT: case DTM_OP_MERGE:
+        if (!dtm_is_alias(module_of(g), op)) dtm_lower_shape(g, op);
+        return;
+    case DTM_OP_SLICE: case DTM_OP_PAD: case DTM_OP_CONCAT: dtm_lower_shape(g, op); return;
+    case DTM_OP_SHARD: case DTM_OP_AS_TERM: lower_local(g, op); return;
+    case DTM_OP_ACCUMULATE: lower_accumulate(g, op); return;
+    case DTM_OP_ALL_REDUCE: case DTM_OP_ALL_GATHER: case DTM_OP_REDUCE_SCATTER: case DTM_OP_ALL_TO_ALL: case DTM_OP_PERMUTE:
+        lower_collective(g, op);
+        return;
+    default: dtm_lower_nest(g, op);
+    }
+}
+
+static void walk(dtm_generator *g, dtm_region region) {
+    for (size_t i = 0; i < module_of(g)->regions[region].n_ops && !g->failed; i++) lower(g, module_of(g)->regions[region].ops[i]);
+}
+
+static void add_weights(dtm_module *module, dtm_op op, void *state) {
+    dtm_op_kind kind = module->ops[op].kind;
+    if (kind == DTM_OP_WEIGHT || kind == DTM_OP_STATE) add_weight(state, op);
+}
+
+/* Instructions of the start go first; seed and step are set first of each step. */
+static void put_in_front(dtm_generator *g) {
+    dtm_plan_instruction step;
+    memset(&step, 0, sizeof step);
+    step.kind = DTM_PLAN_SCALAR;
+    step.category = DTM_PLAN_HOST;
+    step.name = "step";
+    step.scalar = (dtm_plan_scalar){DTM_PLAN_SEED_AND_STEP, g->step_state, 0};
+    size_t before = g->n_start + (g->step_state ? 1 : 0);
+    dtm_plan_instruction *all = dtm_arena_alloc(g->arena, (before + g->n_instructions + 1) * sizeof *all);
+    memcpy(all, g->start, g->n_start * sizeof *all);
+    if (g->step_state) all[g->n_start] = step;
+    memcpy(all + before, g->instructions, g->n_instructions * sizeof *all);
+    for (size_t i = before; i < before + g->n_instructions; i++)
+        if (all[i].kind == DTM_PLAN_REPEAT || all[i].kind == DTM_PLAN_END) all[i].repeat.end += (uint32_t)before;
+    g->instructions = all;
+    g->n_instructions += before;
+}
+
+bool dtm_codegen(dtm_module *module, dtm_text *plan_c, dtm_text *kernels_c) {
+    dtm_generator g;
+    memset(&g, 0, sizeof g);
+    g.module = module;
+    g.arena = dtm_arena_create();
+    g.stored = dtm_stored(module, g.arena);
+    g.buffer_of = dtm_arena_alloc(g.arena, module->n_values * sizeof *g.buffer_of);
+    g.weight_of = dtm_arena_alloc(g.arena, module->n_values * sizeof *g.weight_of);
+    g.workspace = module->arena_bytes - dtm_workspace_most(module, false) - dtm_constants_bytes(module);
+    DTM_PUSH(g.arena, g.extents, g.n_extents, g.cap_extents, (dtm_plan_extent){0});
+    DTM_PUSH(g.arena, g.sizes, g.n_sizes, g.cap_sizes, (dtm_plan_size){0});
+    DTM_PUSH(g.arena, g.loops, g.n_loops, g.cap_loops, (dtm_plan_loop){0});
+    DTM_PUSH(g.arena, g.buffers, g.n_buffers, g.cap_buffers, (dtm_plan_buffer){.modulus = 1});
+    dtm_walk(module, add_weights, &g);
+    walk(&g, module->body);
+    if (!g.failed) {
+        put_in_front(&g);
+        dtm_write_plan(&g, plan_c);
+        dtm_write_kernels(&g, kernels_c);
+    }
+    dtm_arena_destroy(g.arena);
+    return !g.failed;
+}

@@ -1,0 +1,12 @@
+/* codegen: a module after `memory` becomes a plan (runtime/plan.h) and its kernels, both as C source. plan.c is data
+ * alone; kernels.c is compiled once an instruction set with -DDTM_ISA=v1, v3, v4 and the flags of kernels/kernel.h. Both
+ * are the same bytes on every run. */
+#ifndef DTM_CODEGEN_H
+#define DTM_CODEGEN_H
+
+#include "ir/ir.h"
+
+/* False after an error, which stands in the context. */
+bool dtm_codegen(dtm_module *module, dtm_text *plan_c, dtm_text *kernels_c);
+
+#endif

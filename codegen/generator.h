@@ -1,0 +1,110 @@
+/* Inside codegen: the plan being made, and what its rooms share. Nothing outside codegen/ includes this.
+ *
+ *     codegen.c   walks the module, one instruction an operator        tables.c   extents, sizes, loops, buffers
+ *     nest.c      loop nests of elementwise and reducing kernels       expression.c  operators as C expressions
+ *     matmul.c    dot as matrix products                               calls.c    wrappers of library kernels
+ *     move.c      gather, scatter, shapes                              write.c    plan.c                         */
+#ifndef DTM_CODEGEN_GENERATOR_H
+#define DTM_CODEGEN_GENERATOR_H
+
+#include "ir/storage.h"
+#include "runtime/plan.h"
+
+typedef struct dtm_kernel_text {
+    dtm_string name, body; /* body: the functions' text with @ for the name */
+} dtm_kernel_text;
+
+typedef struct dtm_generator {
+    dtm_module *module;
+    dtm_arena *arena;
+    bool *stored;
+    bool failed;
+    dtm_plan_phase phase;
+    dtm_plan_extent *extents;
+    dtm_plan_size *sizes;
+    dtm_plan_loop *loops;
+    dtm_plan_buffer *buffers;
+    dtm_plan_weight *weights;
+    dtm_plan_input *inputs;
+    dtm_plan_instruction *instructions, *start; /* start: run once, before the first step */
+    dtm_kernel_text *kernels;
+    size_t n_extents, cap_extents, n_sizes, cap_sizes, n_loops, cap_loops, n_buffers, cap_buffers, n_weights, cap_weights,
+        n_inputs, cap_inputs, n_instructions, cap_instructions, n_start, cap_start, n_kernels, cap_kernels;
+    uint32_t *buffer_of; /* by value; 0: none yet */
+    uint32_t *weight_of; /* by value: index + 1 */
+    uint32_t step_state; /* buffer of seed and step, 0: none yet */
+    int64_t workspace;   /* offset of the workspace in the arena */
+    int64_t step_bytes;  /* bytes after it that seed and step take */
+} dtm_generator;
+
+/* ---- tables ---- */
+
+/* A product of extents on the way to become a size. */
+typedef struct dtm_product {
+    int64_t base, factor;
+    uint32_t count;
+    uint32_t atoms[DTM_PLAN_ATOMS];
+} dtm_product;
+
+static inline dtm_product dtm_product_one(void) { return (dtm_product){0, 1, 0, {0}}; }
+uint32_t dtm_extent_index(dtm_generator *g, const dtm_type_data *type, int index);
+/* Whether a rank's block has the same size on all ranks; then *size is it. */
+bool dtm_extent_is_even(const dtm_generator *g, const dtm_type_data *type, int index, int64_t *size);
+void dtm_product_times(dtm_generator *g, dtm_product *product, const dtm_type_data *type, int index);
+void dtm_product_times_product(dtm_product *product, const dtm_product *other);
+/* The first element of the block in the whole dimension. */
+dtm_product dtm_product_begin(dtm_generator *g, const dtm_type_data *type, int index);
+uint32_t dtm_size_index(dtm_generator *g, const dtm_product *product);
+bool dtm_product_is_number(const dtm_product *product, int64_t *number);
+/* What a kernel's z[] holds, and a size as C: a number, or z[..]. */
+typedef struct dtm_size_list {
+    uint32_t *items;
+    size_t count, capacity;
+} dtm_size_list;
+const char *dtm_size_text(dtm_generator *g, dtm_size_list *list, const dtm_product *size);
+/* Of a dimension of a tensor: its size, the first element of the block, the distance of neighbours in memory. */
+const char *dtm_dim_size_text(dtm_generator *g, dtm_size_list *list, const dtm_type_data *type, int index);
+const char *dtm_dim_begin_text(dtm_generator *g, dtm_size_list *list, const dtm_type_data *type, int index);
+const char *dtm_dim_stride_text(dtm_generator *g, dtm_size_list *list, const dtm_type_data *type, int index);
+uint32_t dtm_loop_index(dtm_generator *g, dtm_op loop);
+uint32_t dtm_buffer_index(dtm_generator *g, dtm_value value);
+/* A buffer that is no value's: in the workspace, at `offset` of it. */
+uint32_t dtm_buffer_workspace(dtm_generator *g, const char *name, dtm_plan_dtype dtype, int64_t offset, int64_t elements);
+dtm_plan_list dtm_list_of(dtm_generator *g, const uint32_t *items, size_t count);
+/* The seed and the step, filled at the start of each step. */
+uint32_t dtm_step_state(dtm_generator *g);
+
+/* ---- instructions ---- */
+
+/* A new instruction for op, to be filled in; the pointer is good until the next. */
+dtm_plan_instruction *dtm_emit(dtm_generator *g, dtm_op op, dtm_plan_kind kind, dtm_plan_category category);
+/* The kernel of that text (`@` stands for its name), made or found; names begin with `name`. */
+uint32_t dtm_kernel_index(dtm_generator *g, const char *name, const char *text);
+void dtm_emit_launch(dtm_generator *g, dtm_op op, dtm_plan_category category, uint32_t kernel, const uint32_t *buffers,
+                     size_t n_buffers, const uint32_t *sizes, size_t n_sizes);
+void dtm_emit_copy(dtm_generator *g, dtm_op op, uint32_t input, uint32_t output);
+/* An operator that codegen cannot lower: an error at its place. */
+void dtm_unsupported(dtm_generator *g, dtm_op op, const char *what);
+
+/* ---- lowering ---- */
+
+void dtm_lower_nest(dtm_generator *g, dtm_op unit); /* elementwise, reductions, fused */
+void dtm_lower_dot(dtm_generator *g, dtm_op op);
+void dtm_lower_attention(dtm_generator *g, dtm_op op);
+void dtm_lower_rope(dtm_generator *g, dtm_op op);
+void dtm_lower_gather(dtm_generator *g, dtm_op op);
+void dtm_lower_scatter(dtm_generator *g, dtm_op op);
+void dtm_lower_shape(dtm_generator *g, dtm_op op); /* split, merge, slice, pad, concat where bytes move */
+
+/* Writes an elementwise operator as a C expression of its operands' expressions. False: it is none. */
+bool dtm_expression(const dtm_module *module, dtm_op op, const char *const *operands, dtm_text *out);
+const char *dtm_c_type(dtm_dtype dtype); /* of an element in memory */
+void dtm_c_number(dtm_dtype dtype, double number, dtm_text *out);
+
+/* ---- writing ---- */
+
+void dtm_write_plan(dtm_generator *g, dtm_text *out);
+void dtm_write_kernels(dtm_generator *g, dtm_text *out);
+void dtm_sha256(const void *data, size_t bytes, unsigned char digest[32]);
+
+#endif

@@ -1,0 +1,63 @@
+/* Inside codegen: the loop nest of one elementwise or reducing kernel, planned by nest.c and written by nest_text.c.
+ *
+ *     ELEMENTWISE  no reduction.   units: all loops but the last (of a single loop: blocks of it); the last is the row
+ *     ROW          reduces the innermost dimensions.   units: the other loops; a row is all the reduced ones
+ *     COLUMN       keeps the innermost dimension, reduces others.   units: kept loops, the last one in blocks
+ *     ALL          reduces everything.   units: chunks of rows; a second kernel adds up the chunks */
+#ifndef DTM_CODEGEN_NEST_H
+#define DTM_CODEGEN_NEST_H
+
+#include "codegen/generator.h"
+
+enum { NEST_LOOPS = 16, NEST_BLOCK = 4096, NEST_COLUMNS = 64, NEST_CHUNK = 8192 };
+
+typedef enum nest_shape { NEST_ELEMENTWISE, NEST_ROW, NEST_COLUMN, NEST_ALL } nest_shape;
+
+typedef struct nest_loop {
+    dtm_product size;
+    char expression[32]; /* of its size: a number, or z[..] */
+    bool reduced, inner;
+    int first_dim, n_dims; /* in nest.dims */
+} nest_loop;
+
+typedef struct nest_dim {
+    dtm_dim dim;
+    const dtm_type_data *type; /* a type that has it, for its layout */
+    int index;
+    bool reduced, pinned; /* pinned: a loop of its own, as its position is needed */
+    int loop;
+} nest_dim;
+
+typedef struct nest {
+    dtm_generator *g;
+    dtm_op unit;
+    const dtm_op *ops;
+    size_t n_ops;
+    int *levels, most;
+    nest_shape shape;
+    nest_dim dims[NEST_LOOPS];
+    int n_dims;
+    nest_loop loops[NEST_LOOPS];
+    int n_loops;
+    dtm_value *touched; /* values in memory that it reads or writes: its buffers, in this order */
+    size_t n_touched, cap_touched;
+    uint32_t *extra;    /* buffers of no value, after them */
+    size_t n_extra, cap_extra;
+    uint32_t *sizes;    /* what z[] holds */
+    size_t n_sizes, cap_sizes;
+    bool *saved;        /* by body index: kept in scratch from one pass to the next */
+    bool *written;      /* by body index: lies in memory */
+    int n_saved;
+} nest;
+
+int nest_body_index(const nest *n, dtm_value value); /* -1: made elsewhere */
+int nest_touch(nest *n, dtm_value value);            /* its index among the buffers */
+int nest_size(nest *n, const dtm_product *size);     /* its index in z[] */
+bool nest_has_loop(const nest *n, dtm_value value, int loop);
+bool nest_is_inner(const nest *n, dtm_value value); /* differs within a row */
+
+/* Writes the functions; `finish` (ALL alone) is the second kernel. */
+void nest_write(nest *n, dtm_text *out);
+void nest_write_finish(nest *n, dtm_text *out);
+
+#endif

@@ -1,0 +1,356 @@
+/* Writes plan.c: the tables as C initialisers, in an order and with names that can be read. The plan's hash is taken over
+ * this text, an instruction's over its own line. */
+#include "codegen/generator.h"
+
+#include <string.h>
+
+static const char *const kinds[] = {"REPEAT", "END", "KERNEL", "MATMUL", "COLLECTIVE", "COPY", "TERM", "SCALAR", "INPUT",
+                                    "REPORT", "OUTPUT", "GRADIENT"};
+static const char *const phases[] = {"FORWARD", "BACKWARD", "UPDATE"};
+static const char *const categories[] = {"CONTROL",   "PRODUCT", "ATTENTION", "ROWS",      "ELEMENTWISE", "REDUCTION",
+                                         "LOOKUP",    "MOVEMENT", "OPTIMIZER", "NETWORK",  "HOST"};
+static const char *const dtypes[] = {"F32", "F16", "BF16", "I32", "U8", "BOOL"};
+static const char *const collectives[] = {"ALL_REDUCE", "REDUCE_SCATTER", "ALL_GATHER", "ALL_TO_ALL", "BROADCAST"};
+static const char *const algorithms[] = {"RING", "DOUBLING", "GATHER", "PAIRWISE", "TREE"};
+static const char *const inits[] = {"ZEROS", "ONES", "NORMAL", "UNIFORM", "NUMBER"};
+static const char *const numbers[] = {"LEARNING_RATE", "BIAS_CORRECTION", "SEED_AND_STEP", "FILL"};
+static const char *const schedules[] = {"CONSTANT", "LINEAR", "COSINE"};
+static const char *const adding[] = {"SET", "ADD", "ADD_LATER"};
+
+static void quoted(dtm_text *out, const char *text) {
+    dtm_text_append(out, "\"", 1);
+    for (; text && *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\') dtm_text_printf(out, "\\%c", c);
+        else if (c < 32 || c == 127) dtm_text_printf(out, "\\%03o", c);
+        else dtm_text_append(out, text, 1);
+    }
+    dtm_text_append(out, "\"", 1);
+}
+
+static void number(dtm_text *out, double x) {
+    if (x != x) dtm_text_printf(out, "NAN");
+    else if (x - x != 0) dtm_text_printf(out, x < 0 ? "-INFINITY" : "INFINITY");
+    else dtm_text_number(out, x);
+}
+
+static void list(dtm_text *out, const dtm_plan_list *items) {
+    if (!items->count) {
+        dtm_text_printf(out, "{0, NULL}");
+        return;
+    }
+    dtm_text_printf(out, "{%u, (const uint32_t[]){", items->count);
+    for (uint32_t i = 0; i < items->count; i++) dtm_text_printf(out, "%s%u", i ? ", " : "", items->items[i]);
+    dtm_text_printf(out, "}}");
+}
+
+/* ---- tables ---- */
+
+static void write_extents(const dtm_generator *g, dtm_text *out) {
+    dtm_text_printf(out, "static const dtm_plan_extent extents[] = {\n");
+    for (size_t e = 0; e < g->n_extents; e++) {
+        const dtm_plan_extent *x = &g->extents[e];
+        dtm_text_printf(out, "    /* %zu */ {", e);
+        if (x->dim) quoted(out, x->dim);
+        else dtm_text_printf(out, "NULL");
+        dtm_text_printf(out, ", %lld, %u, {", (long long)x->whole, x->count);
+        for (int s = 0; s < x->count; s++) dtm_text_printf(out, "%s{%u, %u}", s ? ", " : "", x->splits[s].axis, x->splits[s].unit);
+        dtm_text_printf(out, x->count ? "}},\n" : "{0, 0}}},\n");
+    }
+    dtm_text_printf(out, "};\n\n");
+}
+
+static void write_atom(dtm_text *out, uint32_t atom) {
+    if (atom == DTM_PLAN_MICROBATCH) dtm_text_printf(out, "DTM_PLAN_MICROBATCH");
+    else if (atom == DTM_PLAN_COPY_NUMBER) dtm_text_printf(out, "DTM_PLAN_COPY_NUMBER");
+    else if (atom & DTM_PLAN_BEGIN) dtm_text_printf(out, "DTM_PLAN_BEGIN | %u", atom & ~DTM_PLAN_BEGIN);
+    else dtm_text_printf(out, "%u", atom);
+}
+
+static void write_sizes(const dtm_generator *g, dtm_text *out) {
+    dtm_text_printf(out, "static const dtm_plan_size sizes[] = {\n");
+    for (size_t i = 0; i < g->n_sizes; i++) {
+        const dtm_plan_size *s = &g->sizes[i];
+        dtm_text_printf(out, "    /* %zu */ {%lld, %lld, %u, {", i, (long long)s->base, (long long)s->factor, s->count);
+        for (uint32_t a = 0; a < s->count; a++) {
+            if (a) dtm_text_printf(out, ", ");
+            write_atom(out, s->atoms[a]);
+        }
+        dtm_text_printf(out, s->count ? "}},\n" : "0}},\n");
+    }
+    dtm_text_printf(out, "};\n\nstatic const dtm_plan_loop loops[] = {\n");
+    for (size_t i = 0; i < g->n_loops; i++) {
+        const dtm_plan_loop *l = &g->loops[i];
+        dtm_text_printf(out, "    /* %zu */ {", i);
+        quoted(out, l->name);
+        dtm_text_printf(out, ", %lld, %u, %s},\n", (long long)l->copies, l->parent, l->microbatch ? "true" : "false");
+    }
+    dtm_text_printf(out, "};\n\n");
+}
+
+static void write_buffers(const dtm_generator *g, dtm_text *out) {
+    dtm_text_printf(out, "static const dtm_plan_buffer buffers[] = {\n");
+    for (size_t i = 0; i < g->n_buffers; i++) {
+        const dtm_plan_buffer *b = &g->buffers[i];
+        dtm_text_printf(out, "    /* %zu */ {", i);
+        quoted(out, b->name);
+        dtm_text_printf(out, ", DTM_PLAN_%s, %u, {", dtypes[b->dtype], b->rank);
+        for (int d = 0; d < b->rank; d++) dtm_text_printf(out, "%s%u", d ? ", " : "", b->dims[d]);
+        dtm_text_printf(out, "%s}, .offset = %lld", b->rank ? "" : "0", (long long)b->offset);
+        if (b->stride) dtm_text_printf(out, ", .stride = %lld", (long long)b->stride);
+        dtm_text_printf(out, ", .modulus = %u", b->modulus);
+        if (b->shift) dtm_text_printf(out, ", .shift = %u", b->shift);
+        if (b->loop) dtm_text_printf(out, ", .loop = %u", b->loop);
+        dtm_text_printf(out, "},\n");
+    }
+    dtm_text_printf(out, "};\n\n");
+}
+
+static void write_dims(dtm_text *out, const dtm_plan_dim *dims, int rank) {
+    dtm_text_printf(out, "%d, {", rank);
+    for (int d = 0; d < rank; d++) {
+        dtm_text_printf(out, "%s{", d ? ", " : "");
+        quoted(out, dims[d].name);
+        dtm_text_printf(out, ", %lld}", (long long)dims[d].size);
+    }
+    dtm_text_printf(out, rank ? "}" : "{NULL, 0}}");
+}
+
+static void write_weights(const dtm_generator *g, dtm_text *out) {
+    dtm_text_printf(out, "static const dtm_plan_weight weights[] = {\n");
+    for (size_t i = 0; i < g->n_weights; i++) {
+        const dtm_plan_weight *w = &g->weights[i];
+        dtm_text_printf(out, "    /* %zu */ {", i);
+        quoted(out, w->path);
+        dtm_text_printf(out, ", %u, ", w->buffer);
+        write_dims(out, w->dims, w->rank);
+        dtm_text_printf(out, ", DTM_PLAN_%s, ", inits[w->init]);
+        number(out, w->a);
+        dtm_text_printf(out, ", ");
+        number(out, w->b);
+        if (w->state) dtm_text_printf(out, ", .state = true");
+        if (w->frozen) dtm_text_printf(out, ", .frozen = true");
+        if (w->gradient) dtm_text_printf(out, ", .gradient = true");
+        dtm_text_printf(out, ", .line = %u},\n", w->line);
+    }
+    if (!g->n_weights) dtm_text_printf(out, "    {NULL, 0, 0, {{NULL, 0}}, DTM_PLAN_ZEROS, 0, 0, false, false, false, 0},\n");
+    dtm_text_printf(out, "};\n\nstatic const dtm_plan_input inputs[] = {\n");
+    for (size_t i = 0; i < g->n_inputs; i++) {
+        const dtm_plan_input *x = &g->inputs[i];
+        dtm_text_printf(out, "    /* %zu */ {", i);
+        quoted(out, x->name);
+        dtm_text_printf(out, ", DTM_PLAN_%s, ", dtypes[x->dtype]);
+        write_dims(out, x->dims, x->rank);
+        dtm_text_printf(out, ", %lld, %u},\n", (long long)x->limit, x->line);
+    }
+    if (!g->n_inputs) dtm_text_printf(out, "    {NULL, DTM_PLAN_F32, 0, {{NULL, 0}}, 0, 0},\n");
+    dtm_text_printf(out, "};\n\n");
+}
+
+/* ---- instructions ---- */
+
+static void write_matmul(dtm_text *out, const dtm_plan_matmul *m) {
+    dtm_text_printf(out,
+                    ".matmul = {.a = %u, .b = %u, .c = %u, .batch = %u, .m = %u, .n = %u, .k = %u, .a_batch = %u, .a_row = %u, "
+                    ".a_col = %u, .b_batch = %u, .b_row = %u, .b_col = %u, .c_batch = %u, .c_row = %u, .accumulate = DTM_PLAN_%s",
+                    m->a, m->b, m->c, m->batch, m->m, m->n, m->k, m->a_batch, m->a_row, m->a_col, m->b_batch, m->b_row, m->b_col,
+                    m->c_batch, m->c_row, adding[m->accumulate]);
+    if (m->n_outer) {
+        dtm_text_printf(out, ", .n_outer = %u, .outer = {", m->n_outer);
+        for (int i = 0; i < m->n_outer; i++)
+            dtm_text_printf(out, "%s{%u, %u, %u, %u, %s}", i ? ", " : "", m->outer[i].count, m->outer[i].a, m->outer[i].b,
+                            m->outer[i].c, m->outer[i].reduces ? "true" : "false");
+        dtm_text_printf(out, "}");
+    }
+    dtm_text_printf(out, "}");
+}
+
+static void write_collective(dtm_text *out, const dtm_plan_collective *c) {
+    dtm_text_printf(out, ".collective = {DTM_COLLECTIVE_%s, DTM_ALGORITHM_%s, DTM_PLAN_%s, %s, 0x%x, %u, (const dtm_plan_tensor[]){",
+                    collectives[c->kind], algorithms[c->algorithm], dtypes[c->dtype], c->max ? "true" : "false", c->axes, c->count);
+    for (uint32_t i = 0; i < c->count; i++) dtm_text_printf(out, "%s{%u, %u}", i ? ", " : "", c->tensors[i].input, c->tensors[i].output);
+    dtm_text_printf(out, "}, .stage_in = %lld, .stage_out = %lld, .scratch = %lld}", (long long)c->stage_in, (long long)c->stage_out,
+                    (long long)c->scratch);
+}
+
+static void write_launch(const dtm_generator *g, dtm_text *out, const dtm_plan_launch *k) {
+    dtm_text_printf(out, ".kernel = {%u /* %s */, %u, ", k->kernel,
+                    dtm_string_text(g->module->context, g->kernels[k->kernel].name), k->tuples);
+    list(out, &k->buffers);
+    dtm_text_printf(out, ", ");
+    list(out, &k->sizes);
+    if (k->error) {
+        dtm_text_printf(out, ", ");
+        quoted(out, k->error);
+        dtm_text_printf(out, ", %u", k->error_buffer);
+    }
+    dtm_text_printf(out, "}");
+}
+
+static void write_payload(const dtm_generator *g, dtm_text *out, const dtm_plan_instruction *i) {
+    switch (i->kind) {
+    case DTM_PLAN_REPEAT: case DTM_PLAN_END:
+        dtm_text_printf(out, ".repeat = {%u, %s, %u}", i->repeat.loop, i->repeat.reversed ? "true" : "false", i->repeat.end);
+        return;
+    case DTM_PLAN_KERNEL: write_launch(g, out, &i->kernel); return;
+    case DTM_PLAN_MATMUL: write_matmul(out, &i->matmul); return;
+    case DTM_PLAN_COLLECTIVE: write_collective(out, &i->collective); return;
+    case DTM_PLAN_COPY: case DTM_PLAN_TERM:
+        dtm_text_printf(out, ".copy = {%u, %u, 0x%x}", i->copy.input, i->copy.output, i->copy.axes);
+        return;
+    case DTM_PLAN_SCALAR:
+        dtm_text_printf(out, ".scalar = {DTM_PLAN_%s, %u, ", numbers[i->scalar.number], i->scalar.buffer);
+        number(out, i->scalar.beta);
+        dtm_text_printf(out, "}");
+        return;
+    default:
+        dtm_text_printf(out, ".io = {%u, %u, ", i->io.index, i->io.buffer);
+        if (i->io.name) quoted(out, i->io.name);
+        else dtm_text_printf(out, "NULL");
+        dtm_text_printf(out, "}");
+    }
+}
+
+static uint64_t fnv(const char *text, size_t length) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static void write_instructions(const dtm_generator *g, dtm_text *out) {
+    dtm_text_printf(out, "static const dtm_plan_instruction instructions[] = {\n");
+    for (size_t n = 0; n < g->n_instructions; n++) {
+        const dtm_plan_instruction *i = &g->instructions[n];
+        dtm_text text = {g->arena, NULL, 0, 0};
+        dtm_text_printf(&text, "DTM_PLAN_%s, DTM_PLAN_%s, DTM_PLAN_%s, ", kinds[i->kind], phases[i->phase], categories[i->category]);
+        quoted(&text, i->name);
+        if (i->file) {
+            dtm_text_printf(&text, ", ");
+            quoted(&text, i->file);
+        } else dtm_text_printf(&text, ", NULL");
+        dtm_text_printf(&text, ", %u, ", i->line);
+        size_t before = text.length;
+        write_payload(g, &text, i);
+        dtm_text_printf(out, "    /* %zu */ {%.*s0x%016llx,\n        %s},\n", n, (int)before, text.data,
+                        (unsigned long long)fnv(text.data, text.length), text.data + before);
+    }
+    if (!g->n_instructions) dtm_text_printf(out, "    {.kind = DTM_PLAN_END},\n");
+    dtm_text_printf(out, "};\n\n");
+}
+
+/* ---- the plan ---- */
+
+static void write_train(const dtm_generator *g, dtm_text *out) {
+    const dtm_train *t = &g->module->settings.train;
+    dtm_text_printf(out, "    .train = {%s, DTM_PLAN_%s, ", t->present ? "true" : "false", schedules[t->schedule]);
+    double values[] = {t->peak, t->warmup, t->schedule_steps, t->floor};
+    for (int i = 0; i < 4; i++) {
+        number(out, values[i]);
+        dtm_text_printf(out, ", ");
+    }
+    dtm_text text = {g->arena, NULL, 0, 0};
+    if (t->optimizer == DTM_ADAMW) {
+        dtm_text_printf(&text, "adamw(beta1 = ");
+        dtm_text_number(&text, t->beta1);
+        dtm_text_printf(&text, ", beta2 = ");
+        dtm_text_number(&text, t->beta2);
+        dtm_text_printf(&text, ", eps = ");
+        dtm_text_number(&text, t->eps);
+    } else {
+        dtm_text_printf(&text, "sgd(momentum = ");
+        dtm_text_number(&text, t->momentum);
+    }
+    dtm_text_printf(&text, ", decay = ");
+    dtm_text_number(&text, t->decay);
+    dtm_text_printf(&text, ")");
+    dtm_text_printf(out, "%lld, %llu, ", (long long)t->steps, (unsigned long long)t->seed);
+    quoted(out, text.data);
+    dtm_text_printf(out, "},\n");
+}
+
+static void write_head(const dtm_generator *g, dtm_text *out) {
+    const dtm_mesh *mesh = &g->module->settings.mesh;
+    dtm_text_printf(out, "    .version = DTM_PLAN_VERSION,\n    .program = ");
+    quoted(out, dtm_string_text(g->module->context, g->module->name));
+    dtm_text_printf(out, ",\n    .compiler = DTM_VERSION,\n    .n_axes = %u,\n    .axes = {", mesh->count);
+    int64_t microbatches = 1;
+    for (int a = 0; a < mesh->count; a++) {
+        dtm_text_printf(out, "%s{", a ? ", " : "");
+        quoted(out, dtm_string_text(g->module->context, mesh->axes[a].name));
+        dtm_text_printf(out, ", %lld, %s}", (long long)mesh->axes[a].size, mesh->axes[a].time ? "true" : "false");
+        if (mesh->axes[a].time) microbatches = mesh->axes[a].size;
+    }
+    dtm_text_printf(out, mesh->count ? "},\n" : "{NULL, 0, false}},\n");
+    dtm_text_printf(out, "    .ranks = %lld,\n    .microbatches = %lld,\n", (long long)dtm_mesh_ranks(mesh), (long long)microbatches);
+    write_train(g, out);
+    dtm_memory_account m = dtm_memory_account_of(g->module);
+    dtm_text_printf(out, "    .arena_bytes = %lld,\n    .memory = {.weights = %lld, .gradients = %lld, .optimizer = %lld, "
+                         ".activations = %lld, .workspace = %lld, .communication = %lld},\n",
+                    (long long)g->module->arena_bytes, (long long)m.weights, (long long)m.gradients, (long long)m.optimizer,
+                    (long long)m.activations, (long long)m.workspace, (long long)m.communication);
+}
+
+void dtm_write_plan(dtm_generator *g, dtm_text *out) {
+    dtm_text head = {g->arena, NULL, 0, 0}, body = {g->arena, NULL, 0, 0}, kernels = {g->arena, NULL, 0, 0};
+    dtm_write_kernels(g, &kernels);
+    write_extents(g, &body);
+    write_sizes(g, &body);
+    write_buffers(g, &body);
+    write_weights(g, &body);
+    write_instructions(g, &body);
+    write_head(g, &head);
+    dtm_text whole = {g->arena, NULL, 0, 0};
+    dtm_text_append(&whole, body.data, body.length);
+    dtm_text_append(&whole, head.data, head.length);
+    dtm_text_append(&whole, kernels.data, kernels.length);
+    unsigned char digest[32];
+    dtm_sha256(whole.data, whole.length, digest);
+    dtm_text_printf(out, "/* The plan of %s, written by dtmc. runtime/plan.h says what it means. */\n"
+                         "#include \"runtime/plan.h\"\n\n#include <math.h>\n#include <stddef.h>\n\n"
+                         "#ifndef DTM_VERSION\n#define DTM_VERSION \"\"\n#endif\n\n"
+                         "extern const dtm_plan_kernel dtm_kernels_v1[];\n"
+                         "#ifdef DTM_ISAS\nextern const dtm_plan_kernel dtm_kernels_v3[], dtm_kernels_v4[];\n#endif\n\n",
+                    dtm_string_text(g->module->context, g->module->name));
+    dtm_text_append(out, body.data, body.length);
+    dtm_text_printf(out, "const dtm_plan dtm_program_plan = {\n");
+    dtm_text_append(out, head.data, head.length);
+    dtm_text_printf(out, "    .hash = \"");
+    for (int i = 0; i < 32; i++) dtm_text_printf(out, "%02x", digest[i]);
+    dtm_text_printf(out, "\",\n    .hash64 = 0x");
+    for (int i = 0; i < 8; i++) dtm_text_printf(out, "%02x", digest[i]);
+    dtm_text_printf(out, "u,\n#ifdef DTM_ISAS\n    .kernels = {dtm_kernels_v1, dtm_kernels_v3, dtm_kernels_v4},\n#else\n"
+                         "    .kernels = {dtm_kernels_v1, NULL, NULL},\n#endif\n    .n_start = %zu,\n", g->n_start);
+    dtm_text_printf(out, "    .n_kernels = %zu,\n    .n_extents = %zu,\n    .n_sizes = %zu,\n    .n_loops = %zu,\n    .n_buffers = %zu,\n"
+                         "    .n_weights = %zu,\n    .n_inputs = %zu,\n    .n_instructions = %zu,\n",
+                    g->n_kernels, g->n_extents, g->n_sizes, g->n_loops, g->n_buffers, g->n_weights, g->n_inputs, g->n_instructions);
+    dtm_text_printf(out, "    .extents = extents,\n    .sizes = sizes,\n    .loops = loops,\n    .buffers = buffers,\n    .weights = weights,\n"
+                         "    .inputs = inputs,\n    .instructions = instructions,\n};\n");
+}
+
+/* ---- kernels.c ---- */
+
+static void write_kernel(const dtm_generator *g, const dtm_kernel_text *kernel, dtm_text *out) {
+    const char *name = dtm_string_text(g->module->context, kernel->name);
+    for (const char *c = dtm_string_text(g->module->context, kernel->body); *c; c++) {
+        if (*c == '@') dtm_text_printf(out, "%s", name);
+        else dtm_text_append(out, c, 1);
+    }
+    dtm_text_append(out, "\n", 1);
+}
+
+void dtm_write_kernels(dtm_generator *g, dtm_text *out) {
+    dtm_text_printf(out, "/* Kernels of %s, written by dtmc; compiled once for each instruction set (DTM_ISA = v1, v3, v4). */\n"
+                         "#include \"kernels/cpu/attention.h\"\n#include \"kernels/cpu/prelude.h\"\n#include \"kernels/cpu/random.h\"\n"
+                         "#include \"kernels/cpu/rows.h\"\n#include \"runtime/plan.h\"\n\n#include <math.h>\n\n"
+                         "#ifndef DTM_ISA\n#define DTM_ISA v1\n#endif\n"
+                         "#define DTM_JOIN(a, b) a##b\n#define DTM_TABLE(isa) DTM_JOIN(dtm_kernels_, isa)\n\n",
+                    dtm_string_text(g->module->context, g->module->name));
+    for (size_t k = 0; k < g->n_kernels; k++) write_kernel(g, &g->kernels[k], out);
+    dtm_text_printf(out, "extern const dtm_plan_kernel DTM_TABLE(DTM_ISA)[];\nconst dtm_plan_kernel DTM_TABLE(DTM_ISA)[] = {\n");
+    for (size_t k = 0; k < g->n_kernels; k++) {
+        const char *name = dtm_string_text(g->module->context, g->kernels[k].name);
+        dtm_text_printf(out, "    {\"%s\", %s, %s_extent, %s_scratch_bytes},\n", name, name, name, name);
+    }
+    if (!g->n_kernels) dtm_text_printf(out, "    {0},\n");
+    dtm_text_printf(out, "};\n");
+}
