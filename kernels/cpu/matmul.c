@@ -1,8 +1,8 @@
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/library.h"
 #include "kernels/cpu/matmul_tiles.h"
 
 #include <dnnl.h>
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,18 +14,18 @@ typedef struct backend {
 
 static void onednn_run(const dtm_matmul_block *m, void *scratch);
 
+/* Of the OpenMP library oneDNN was built with; absent where it was built with another threading. */
+extern void omp_set_num_threads(int threads) __attribute__((weak));
+extern int omp_get_max_threads(void) __attribute__((weak));
+
 static backend chosen; /* written by dtm_matmul_init only */
 
 static backend tiles_backend(void) {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd"))
-        return (backend){"tiles/x86-64-v4", 6, 32, dtm_matmul_tiles_v4};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
-        return (backend){"tiles/x86-64-v3", 6, 32, dtm_matmul_tiles_v3};
-#endif
-    return (backend){"tiles/baseline", 6, 32, dtm_matmul_tiles_v1};
+    switch (dtm_kernel_level()) {
+    case 4: return (backend){"tiles/x86-64-v4", 6, 32, dtm_matmul_tiles_v4};
+    case 3: return (backend){"tiles/x86-64-v3", 6, 32, dtm_matmul_tiles_v3};
+    default: return (backend){"tiles/baseline", 6, 32, dtm_matmul_tiles_v1};
+    }
 }
 
 static backend onednn_backend(void) { return (backend){"onednn", 256, 256, onednn_run}; }
@@ -66,7 +66,7 @@ static void onednn_run(const dtm_matmul_block *m, void *scratch) {
         tiles_backend().run(m, scratch);
         return;
     }
-    if (omp_get_max_threads() != 1) omp_set_num_threads(1);
+    if (omp_get_max_threads && omp_set_num_threads && omp_get_max_threads() != 1) omp_set_num_threads(1);
     if (dnnl_sgemm(a_form, b_form, m->rows, m->cols, m->depth, m->alpha, m->a, a_stride, m->b, b_stride, m->beta, m->c,
                    m->c_row < m->cols ? m->cols : m->c_row) != dnnl_success)
         tiles_backend().run(m, scratch);
@@ -85,9 +85,16 @@ int64_t dtm_matmul_extent(const int64_t *sizes) {
     return z->batch * dtm_matmul_cut_of(z).units;
 }
 
+static int64_t least(int64_t size, int64_t step, int64_t most) {
+    const int64_t whole = (size + step - 1) / step * step;
+    return whole < most ? whole : most;
+}
+
 int64_t dtm_matmul_scratch_bytes(const int64_t *sizes) {
-    (void)sizes; /* one cheap bound for all shapes: pages not touched cost nothing */
-    return (int64_t)sizeof(float) * DTM_MATMUL_DEPTH * (DTM_MATMUL_ROWS + DTM_MATMUL_COLS) + 2 * DTM_KERNEL_ALIGN;
+    const dtm_matmul_sizes *z = (const dtm_matmul_sizes *)(const void *)sizes;
+    const int64_t depth = least(z->k, 4, DTM_MATMUL_DEPTH) * (int64_t)sizeof(float);
+    return dtm_scratch_round(depth * least(z->m, 6, DTM_MATMUL_ROWS)) +
+           dtm_scratch_round(depth * least(z->n, 64, DTM_MATMUL_COLS));
 }
 
 /* Rows or columns [from, to) of product `which`. */

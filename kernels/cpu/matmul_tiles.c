@@ -1,4 +1,5 @@
-/* Compiled once per instruction set, with DTM_MATMUL_TILES the name of the function it defines. */
+/* Compiled once per instruction set. */
+#include "kernels/cpu/level.h"
 #include "kernels/cpu/matmul_tiles.h"
 #include "kernels/cpu/simd.h"
 
@@ -45,7 +46,7 @@ static int64_t even_part(int64_t size, int64_t most, int64_t step) {
     return (part + step - 1) / step * step;
 }
 
-void DTM_MATMUL_TILES(const dtm_matmul_block *m, void *scratch) {
+void DTM_LEVEL(dtm_matmul_tiles)(const dtm_matmul_block *m, void *scratch) {
     if (m->rows <= 0 || m->cols <= 0) return;
     const int fresh = m->beta == 0 && m->depth > 0;
     if (!fresh && m->beta != 1) scale(m);
@@ -53,7 +54,7 @@ void DTM_MATMUL_TILES(const dtm_matmul_block *m, void *scratch) {
     const int64_t depth_part = even_part(m->depth, DTM_MATMUL_DEPTH, 4);
     const int64_t col_part = even_part(m->cols, DTM_MATMUL_COLS, DTM_TILE_COLS);
     const int64_t row_part = even_part(m->rows, DTM_MATMUL_ROWS, DTM_TILE_ROWS);
-    float *packed_a = dtm_scratch_take(&scratch, DTM_MATMUL_ROWS * DTM_MATMUL_DEPTH * (int64_t)sizeof(float));
+    float *packed_a = dtm_scratch_take(&scratch, row_part * depth_part * (int64_t)sizeof(float));
     float *packed_b = scratch;
     for (int64_t j = 0; j < m->cols; j += col_part) {
         const int64_t cols = DTM_MIN(m->cols - j, col_part);

@@ -57,7 +57,7 @@ DTM_MATH float dtm_exp(float x) {
 DTM_MATH float dtm_log(float x) {
     const int small = x < 1.17549435e-38f; /* subnormals are scaled up first */
     const float scaled = small ? x * 8388608.0f : x;
-    const int32_t bits = dtm_bits(scaled) - 0x3F3504F3; /* bits of sqrt 1/2 */
+    const int32_t bits = (int32_t)((uint32_t)dtm_bits(scaled) - 0x3F3504F3u); /* bits of sqrt 1/2 */
     const float e = (float)(bits >> 23) - (small ? 23.0f : 0.0f);
     const float f = dtm_from_bits((bits & 0x007FFFFF) + 0x3F3504F3) - 1.0f;
     float p = 7.0376836292e-2f;
