@@ -11,10 +11,10 @@
  *     ---- exit 1                             the exit status, if it is not 0
  *
  * The first lines stay in NAME.dtm, so line numbers are those of the case. A command runs in an empty folder with the
- * files of the case; dtmc is found on PATH, $SOURCE is the repository, and where either folder is printed it is written
+ * files of the case; programs of the --bin folders are on PATH, $SOURCE is the repository, and where either folder is printed it is written
  * $SOURCE or $HERE.
  *
- *     run --bin DIR --source DIR [--rewrite] FILE|FOLDER..      last line `N passed, N failed`; status 1 if one failed
+ *     run --bin DIR.. --source DIR [--rewrite] FILE|FOLDER..      last line `N passed, N failed`; status 1 if one failed
  *
  * --rewrite writes what came into the cases that differ. */
 #include <dirent.h>
@@ -318,12 +318,15 @@ static void run_path(const char *path) {
     free(names);
 }
 
-static void set_up(const char *bin) {
+/* The folders come first on PATH. */
+static void set_up(const char *const *bins, int count) {
     char absolute[PATH_MAX];
-    if (!realpath(bin, absolute)) die(bin);
     text path = {0};
-    append_string(&path, absolute);
-    append_string(&path, ":");
+    for (int i = 0; i < count; i++) {
+        if (!realpath(bins[i], absolute)) die(bins[i]);
+        append_string(&path, absolute);
+        append_string(&path, ":");
+    }
     append_string(&path, getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
     setenv("PATH", path.data, 1);
     setenv("SOURCE", source_folder, 1);
@@ -335,12 +338,12 @@ static void set_up(const char *bin) {
 }
 
 int main(int argc, char **argv) {
-    const char *bin = ".", *paths[64];
+    const char *bins[8], *paths[64];
     char source[PATH_MAX] = "";
-    int count = 0;
+    int n_bins = 0, count = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--rewrite") == 0) rewrite = true;
-        else if (strcmp(argv[i], "--bin") == 0 && i + 1 < argc) bin = argv[++i];
+        else if (strcmp(argv[i], "--bin") == 0 && i + 1 < argc && n_bins < 8) bins[n_bins++] = argv[++i];
         else if (strcmp(argv[i], "--source") == 0 && i + 1 < argc) {
             if (!realpath(argv[++i], source)) die(argv[i]);
         } else if (argv[i][0] != '-' && count < 64) {
@@ -348,11 +351,11 @@ int main(int argc, char **argv) {
         }
     }
     if (!count) {
-        fprintf(stderr, "usage: run --bin DIR --source DIR [--rewrite] FILE|FOLDER..\n");
+        fprintf(stderr, "usage: run --bin DIR.. --source DIR [--rewrite] FILE|FOLDER..\n");
         return 2;
     }
     source_folder = source;
-    set_up(bin);
+    set_up(bins, n_bins);
     for (int i = 0; i < count; i++) run_path(paths[i]);
     empty_folder(scratch);
     rmdir(scratch);
