@@ -54,9 +54,9 @@ int64_t dtm_stored_total_bytes(const dtm_stored_tensor *tensor) {
     return empty ? 0 : total;
 }
 
-bool dtm_block_begin(const dtm_stored_tensor *tensor, const int64_t *begin, const int64_t *end, dtm_block *block,
-                     dtm_status *status) {
-    *block = (dtm_block){.offset = tensor->offset};
+bool dtm_stored_block_begin(const dtm_stored_tensor *tensor, const int64_t *begin, const int64_t *end,
+                            dtm_stored_block *block, dtm_status *status) {
+    *block = (dtm_stored_block){.offset = tensor->offset};
     bool joins = true, empty = false;
     for (int d = 0; d < tensor->rank; d++) {
         if (begin[d] < 0 || end[d] < begin[d] || end[d] > tensor->shape[d])
@@ -84,7 +84,7 @@ bool dtm_block_begin(const dtm_stored_tensor *tensor, const int64_t *begin, cons
     return true;
 }
 
-bool dtm_block_next(dtm_block *block) {
+bool dtm_stored_block_next(dtm_stored_block *block) {
     for (int d = 0; d < block->rank; d++) {
         block->offset += block->stride[d];
         if (++block->at[d] < block->size[d]) return true;
@@ -321,13 +321,13 @@ const char *dtm_safetensors_metadata(const dtm_safetensors *file, const char *ke
 }
 
 /* Short runs: a window of the file is read at once and the runs copied out of it. */
-static bool read_short_runs(const dtm_safetensors *file, const dtm_stored_tensor *tensor, dtm_block *block, char *out,
-                            dtm_status *status) {
+static bool read_short_runs(const dtm_safetensors *file, const dtm_stored_tensor *tensor, dtm_stored_block *block,
+                            char *out, dtm_status *status) {
     int64_t end = tensor->offset + tensor->bytes, from = 0, until = 0;
     char *window = malloc((size_t)WINDOW_BYTES);
     bool ok = window || dtm_status_fail(status, "%s: out of memory reading %s", file->path, tensor->name);
     bool more = ok && block->run_bytes > 0;
-    for (; more; out += block->run_bytes, more = dtm_block_next(block)) {
+    for (; more; out += block->run_bytes, more = dtm_stored_block_next(block)) {
         if (block->offset < from || block->offset + block->run_bytes > until) {
             from = block->offset;
             until = from + WINDOW_BYTES < end ? from + WINDOW_BYTES : end;
@@ -342,11 +342,11 @@ static bool read_short_runs(const dtm_safetensors *file, const dtm_stored_tensor
 
 bool dtm_safetensors_read(const dtm_safetensors *file, const dtm_stored_tensor *tensor, const int64_t *begin,
                           const int64_t *end, void *out, dtm_status *status) {
-    dtm_block block;
-    if (!dtm_block_begin(tensor, begin, end, &block, status)) return false;
+    dtm_stored_block block;
+    if (!dtm_stored_block_begin(tensor, begin, end, &block, status)) return false;
     if (block.runs > 1 && block.run_bytes < SHORT_RUN_BYTES) return read_short_runs(file, tensor, &block, out, status);
     char *to = out;
-    for (bool more = block.run_bytes > 0; more; to += block.run_bytes, more = dtm_block_next(&block))
+    for (bool more = block.run_bytes > 0; more; to += block.run_bytes, more = dtm_stored_block_next(&block))
         if (!read_bytes(file, block.offset, to, block.run_bytes, status)) return false;
     return true;
 }

@@ -11,17 +11,17 @@ int64_t dtm_stored_total_bytes(const dtm_stored_tensor *tensor);
  * innermost one that is not.
  *
  *     shape [4, 3, 5], block [1..3, 0..3, 2..4]:  6 runs of 2 elements, each 5 elements after the last */
-typedef struct dtm_block {
+typedef struct dtm_stored_block {
     int rank;                                                                    /* of the dimensions outside a run */
     int64_t size[DTM_STORED_RANK], stride[DTM_STORED_RANK], at[DTM_STORED_RANK]; /* strides in bytes */
     int64_t offset;                                                              /* in the file, of the current run */
     int64_t run_bytes;                                                           /* 0: the block is empty */
     int64_t runs;
-} dtm_block;
+} dtm_stored_block;
 
-bool dtm_block_begin(const dtm_stored_tensor *tensor, const int64_t *begin, const int64_t *end, dtm_block *block,
-                     dtm_status *status);
+bool dtm_stored_block_begin(const dtm_stored_tensor *tensor, const int64_t *begin, const int64_t *end,
+                            dtm_stored_block *block, dtm_status *status);
 /* Moves to the next run; false after the last. */
-bool dtm_block_next(dtm_block *block);
+bool dtm_stored_block_next(dtm_stored_block *block);
 
 #endif

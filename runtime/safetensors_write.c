@@ -214,10 +214,10 @@ bool dtm_safetensors_join(const char *path, const dtm_safetensors_layout *layout
 
 bool dtm_safetensors_write(dtm_safetensors_writer *writer, int64_t index, const int64_t *begin, const int64_t *end,
                            const void *data, dtm_status *status) {
-    dtm_block block;
-    if (!dtm_block_begin(&writer->layout->tensors[index], begin, end, &block, status)) return false;
+    dtm_stored_block block;
+    if (!dtm_stored_block_begin(&writer->layout->tensors[index], begin, end, &block, status)) return false;
     const char *from = data;
-    for (bool more = block.run_bytes > 0; more; from += block.run_bytes, more = dtm_block_next(&block))
+    for (bool more = block.run_bytes > 0; more; from += block.run_bytes, more = dtm_stored_block_next(&block))
         if (!write_bytes(writer, block.offset, from, block.run_bytes, status)) return false;
     return true;
 }

@@ -40,7 +40,7 @@ static int64_t total_of(const int64_t *counts, int n) {
 
 /* All members hold the same bytes. */
 static void check_alike(dtm_group *group, const void *data, int64_t bytes, dtm_status *status) {
-    int n = dtm_group_size(group);
+    int n = dtm_group_members(group);
     int64_t *sizes = zeroed(n * 8);
     for (int i = 0; i < n; i++) sizes[i] = bytes;
     char *all = zeroed(bytes * n);
@@ -59,7 +59,7 @@ static int64_t sent_since(dtm_group *group, dtm_comm *comm, int64_t *mark) {
 
 static void test_all_reduce(dtm_comm *comm, dtm_group *group, dtm_algorithm algorithm, int64_t count, bool in_place,
                             dtm_status *status) {
-    int n = dtm_group_size(group), me = dtm_group_index(group);
+    int n = dtm_group_members(group), me = dtm_group_index(group);
     float *input = zeroed(count * 4), *output = in_place ? input : zeroed(count * 4);
     int64_t scratch = dtm_collective_scratch_bytes(DTM_COLLECTIVE_ALL_REDUCE, algorithm, n, me, &count, 4);
     char *guarded = zeroed(scratch);
@@ -85,7 +85,7 @@ static void test_all_reduce(dtm_comm *comm, dtm_group *group, dtm_algorithm algo
 
 static void test_reduce_scatter(dtm_comm *comm, dtm_group *group, dtm_algorithm algorithm, const int64_t *counts,
                                 bool in_place, dtm_status *status) {
-    int n = dtm_group_size(group), me = dtm_group_index(group);
+    int n = dtm_group_members(group), me = dtm_group_index(group);
     int64_t total = total_of(counts, n), at = total_of(counts, me);
     float *input = zeroed(total * 4), *output = in_place ? input + at : zeroed(counts[me] * 4);
     int64_t scratch = dtm_collective_scratch_bytes(DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, n, me, counts, 4);
@@ -114,7 +114,7 @@ static void test_reduce_scatter(dtm_comm *comm, dtm_group *group, dtm_algorithm 
 
 static void test_all_gather(dtm_comm *comm, dtm_group *group, dtm_algorithm algorithm, const int64_t *counts,
                             dtm_status *status) {
-    int n = dtm_group_size(group), me = dtm_group_index(group);
+    int n = dtm_group_members(group), me = dtm_group_index(group);
     int64_t total = total_of(counts, n), at = 0;
     unsigned char *input = zeroed(counts[me]), *output = zeroed(total);
     for (int64_t i = 0; i < counts[me]; i++) input[i] = (unsigned char)(me * 37 + i);
@@ -131,7 +131,7 @@ static void test_all_gather(dtm_comm *comm, dtm_group *group, dtm_algorithm algo
 
 /* Rank i sends counts[(i + j) % n] bytes to rank j. */
 static void test_all_to_all(dtm_comm *comm, dtm_group *group, const int64_t *counts, dtm_status *status) {
-    int n = dtm_group_size(group), me = dtm_group_index(group);
+    int n = dtm_group_members(group), me = dtm_group_index(group);
     int64_t *sizes = zeroed(n * 8);
     for (int j = 0; j < n; j++) sizes[j] = counts[(me + j) % n];
     int64_t total = total_of(sizes, n), at = 0;
@@ -152,7 +152,7 @@ static void test_all_to_all(dtm_comm *comm, dtm_group *group, const int64_t *cou
 }
 
 static void test_broadcast(dtm_comm *comm, dtm_group *group, int64_t bytes, dtm_status *status) {
-    int n = dtm_group_size(group), me = dtm_group_index(group);
+    int n = dtm_group_members(group), me = dtm_group_index(group);
     unsigned char *data = zeroed(bytes);
     for (int root = 0; root < n; root++) {
         memset(data, me == root ? root + 1 : 0, (size_t)bytes);
@@ -168,7 +168,7 @@ static void test_broadcast(dtm_comm *comm, dtm_group *group, int64_t bytes, dtm_
 
 /* NaN and signed zeros do not make replicas differ. */
 static void test_special_values(dtm_group *group, dtm_status *status) {
-    int n = dtm_group_size(group), me = dtm_group_index(group);
+    int n = dtm_group_members(group), me = dtm_group_index(group);
     for (dtm_algorithm algorithm = 0; algorithm < DTM_ALGORITHMS; algorithm++) {
         if (!dtm_algorithm_fits(DTM_COLLECTIVE_ALL_REDUCE, algorithm, n)) continue;
         double in[4] = {me == n - 1 ? NAN : me, me % 2 ? 0.0 : -0.0, -me, me == 0 ? -NAN : 1}, out[4];
@@ -185,7 +185,7 @@ static void test_special_values(dtm_group *group, dtm_status *status) {
 }
 
 static void test_collectives(dtm_comm *comm, dtm_group *group, dtm_status *status) {
-    int n = dtm_group_size(group);
+    int n = dtm_group_members(group);
     int64_t counts[16];
     for (int manner = 0; manner < SIZES; manner++) {
         if (manner == SIZES - 1 && n != 2 && n != 5) continue; /* large payloads: two sizes will do */
@@ -210,7 +210,7 @@ static void test_collectives(dtm_comm *comm, dtm_group *group, dtm_status *statu
 
 /* Messages of two groups between the same ranks do not mix, whatever the order in which they are received. */
 static void test_point_to_point(dtm_comm *comm, dtm_group *group, dtm_status *status) {
-    int n = dtm_group_size(group), me = dtm_group_index(group);
+    int n = dtm_group_members(group), me = dtm_group_index(group);
     dtm_group *world = dtm_comm_world(comm);
     int next = (me + 1) % n, previous = (me + n - 1) % n;
     int64_t sent[3] = {me, me + 100, me + 200}, got[3] = {0};

@@ -162,7 +162,7 @@ bool dtm_group_create(dtm_comm *comm, const char *name, const int *ranks, int si
     return true;
 }
 
-int dtm_group_size(const dtm_group *group) {
+int dtm_group_members(const dtm_group *group) {
     return group->size;
 }
 int dtm_group_index(const dtm_group *group) {

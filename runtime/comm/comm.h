@@ -90,7 +90,7 @@ bool dtm_group_create(dtm_comm *comm, const char *name, const int *ranks, int si
                       dtm_status *status);
 /* All ranks, in order; it exists from the start. */
 dtm_group *dtm_comm_world(dtm_comm *comm);
-int dtm_group_size(const dtm_group *group);
+int dtm_group_members(const dtm_group *group);
 int dtm_group_index(const dtm_group *group);
 int dtm_group_rank(const dtm_group *group, int index); /* the world rank of a member */
 const char *dtm_group_name(const dtm_group *group);
