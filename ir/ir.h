@@ -293,6 +293,12 @@ void dtm_module_destroy(dtm_module *module);
 /* A deep copy: handles mean the same in both. */
 dtm_module *dtm_module_clone(const dtm_module *module);
 
+/* Renumbers everything in the order of the text, drops what is no longer in it, and frees names no value bears. */
+void dtm_module_compact(dtm_module *module);
+/* For dtm_module_create and dtm_module_compact: the arrays' first entries and an empty body; the names in use. */
+void dtm_module_begin(dtm_module *module);
+void dtm_names_refresh(dtm_module *module);
+
 dtm_dim dtm_dim_add(dtm_module *module, dtm_string name, int64_t size, dtm_span span);
 dtm_dim dtm_dim_find(const dtm_module *module, dtm_string name); /* 0: none of that name */
 const char *dtm_dim_name(const dtm_module *module, dtm_dim dim);

@@ -94,19 +94,31 @@ static dtm_region add_region(dtm_module *module, dtm_op parent) {
     return (dtm_region)(module->n_regions - 1);
 }
 
-dtm_module *dtm_module_create(dtm_context *context) {
-    dtm_arena *arena = dtm_arena_create();
-    dtm_module *module = dtm_arena_alloc(arena, sizeof *module);
-    module->context = context;
-    module->arena = arena;
+void dtm_module_begin(dtm_module *module) {
+    dtm_arena *arena = module->arena;
     module->names = dtm_arena_alloc(arena, sizeof *module->names);
-    module->settings.microbatches = 1;
-    DTM_PUSH(arena, module->dims, module->n_dims, module->cap_dims, (dtm_dim_data){0});
     DTM_PUSH(arena, module->types, module->n_types, module->cap_types, (dtm_type_data){0});
     DTM_PUSH(arena, module->values, module->n_values, module->cap_values, (dtm_value_data){0});
     DTM_PUSH(arena, module->ops, module->n_ops, module->cap_ops, (dtm_op_data){0});
     DTM_PUSH(arena, module->regions, module->n_regions, module->cap_regions, (dtm_region_data){0});
     module->body = add_region(module, 0);
+}
+
+void dtm_names_refresh(dtm_module *module) {
+    module->names = dtm_arena_alloc(module->arena, sizeof *module->names);
+    for (dtm_op op = 1; op < module->n_ops; op++)
+        for (uint32_t i = 0; module->ops[op].region && i < module->ops[op].n_results; i++)
+            name_add(module, module->values[module->ops[op].results[i]].name);
+}
+
+dtm_module *dtm_module_create(dtm_context *context) {
+    dtm_arena *arena = dtm_arena_create();
+    dtm_module *module = dtm_arena_alloc(arena, sizeof *module);
+    module->context = context;
+    module->arena = arena;
+    module->settings.microbatches = 1;
+    DTM_PUSH(arena, module->dims, module->n_dims, module->cap_dims, (dtm_dim_data){0});
+    dtm_module_begin(module);
     return module;
 }
 

@@ -36,6 +36,7 @@ static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipe
     dtm_module *before = options->validate ? dtm_module_clone(module) : NULL;
     bool good = pass->run(module);
     module->after = dtm_string_of(context, pass->name);
+    dtm_module_compact(module);
     if (good && options->verify && !dtm_module_verify(module)) {
         dtm_note(context, (dtm_span){0, 0, 0}, "the pass `%s` left this", pass->name);
         good = false;

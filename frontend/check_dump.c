@@ -1,0 +1,200 @@
+/* Dumps: every line is one operator with the types of its results; names are unique in the module and known from where
+ * they are set to its end. */
+#include "frontend/checker.h"
+
+#include <string.h>
+
+/* ---- suffixes ---- */
+
+/* at OFFSET, or at OFFSET + (NAME + SHIFT) % MODULUS * STRIDE */
+static bool take_storage(dtm_checker *c, const dtm_expr *at, dtm_storage *storage) {
+    double offset, shift = 0, modulus = 1, stride = 0;
+    const dtm_expr *rest = NULL;
+    if (!dtm_checker_is_number(c, at)) {
+        bool shaped = at->kind == DTM_EXPR_BINARY && at->operator == DTM_OPERATOR_ADD && (rest = at->right) &&
+                      rest->kind == DTM_EXPR_BINARY && rest->operator == DTM_OPERATOR_MULTIPLY &&
+                      rest->left->kind == DTM_EXPR_BINARY && rest->left->operator == DTM_OPERATOR_REMAINDER &&
+                      rest->left->left->kind == DTM_EXPR_BINARY && rest->left->left->operator == DTM_OPERATOR_ADD;
+        if (!shaped) {
+            dtm_error(c->context, at->span, 222, "storage is `at OFFSET` or `at OFFSET + (REPEAT + SHIFT) %% MODULUS * STRIDE`");
+            return false;
+        }
+        if (!dtm_checker_number(c, rest->right, &stride) || !dtm_checker_number(c, rest->left->right, &modulus) ||
+            !dtm_checker_number(c, rest->left->left->right, &shift))
+            return false;
+    }
+    if (!dtm_checker_number(c, rest ? at->left : at, &offset)) return false;
+    *storage = (dtm_storage){(int64_t)offset, (int64_t)stride, (uint32_t)modulus, (uint32_t)shift};
+    return true;
+}
+
+/* Storage stands once for each result that has any, in their order; with fewer, the first ones have it. */
+static bool take_suffix(dtm_checker *c, dtm_op op, const dtm_statement *s) {
+    dtm_op_data *data = dtm_op_get(c->module, op);
+    data->place.line = s->suffix.line;
+    data->place.file = s->suffix.file;
+    data->why = s->suffix.why;
+    for (size_t i = 0; i < s->suffix.n_at && i < data->n_results; i++)
+        if (!take_storage(c, s->suffix.at[i], &dtm_value_get(c->module, data->results[i])->storage)) return false;
+    return true;
+}
+
+/* ---- lines ---- */
+
+static dtm_builder builder_of(dtm_checker *c, const dtm_statement *s) {
+    dtm_builder builder = dtm_builder_at_end(c->module, c->region);
+    builder.span = s->span;
+    return builder;
+}
+
+static bool take_types(dtm_checker *c, const dtm_statement *s, dtm_type *types) {
+    for (size_t i = 0; i < s->targets.count; i++) {
+        const dtm_target *target = &s->targets.items[i];
+        if (!target->type) {
+            dtm_error(c->context, target->name.span, 223, "a dump says the type of every result");
+            return false;
+        }
+        if (dtm_scope_find(c->scope, target->name.text)) {
+            dtm_error(c->context, target->name.span, 216, "`%s` is set twice; in a dump names are unique",
+                      dtm_checker_text(c, target->name.text));
+            return false;
+        }
+        if (!dtm_checker_type(c, target->type, DTM_F32, &types[i])) return false;
+    }
+    return true;
+}
+
+static bool bind_results(dtm_checker *c, dtm_op op, const dtm_statement *s) {
+    for (uint32_t i = 0; i < dtm_op_get(c->module, op)->n_results; i++) {
+        dtm_value value = dtm_op_get(c->module, op)->results[i];
+        dtm_name name = s->targets.items[i].name;
+        if (dtm_value_get(c->module, value)->name != name.text) dtm_name_unique(c->module, dtm_checker_text(c, name.text));
+        dtm_value_get(c->module, value)->name = name.text;
+        dtm_scope_set(c, name, value);
+    }
+    return take_suffix(c, op, s);
+}
+
+static dtm_op build_line(dtm_checker *c, const dtm_statement *s, dtm_op_kind kind, const dtm_value *operands, uint32_t n,
+                         const dtm_attributes *attributes, const dtm_type *types) {
+    dtm_builder builder = builder_of(c, s);
+    uint32_t n_results = (uint32_t)s->targets.count;
+    if (kind == DTM_OP_REPORT || kind == DTM_OP_OUTPUT) n_results = 0;
+    /* Names are those of the text: reserve them as they are. */
+    const char *name = n_results ? dtm_checker_text(c, s->targets.items[0].name.text) : "";
+    return dtm_build_op(&builder, kind, operands, n, attributes, types, n_results, name);
+}
+
+static bool check_source_line(dtm_checker *c, const dtm_statement *s, dtm_op_kind kind) {
+    dtm_attributes attributes = dtm_attributes_default(kind);
+    dtm_type types[1];
+    if (s->targets.count != 1) {
+        dtm_error(c->context, s->span, 223, "a dump declares one name a line");
+        return false;
+    }
+    if (!take_types(c, s, types)) return false;
+    attributes.name = s->suffix.named ? s->suffix.named : s->targets.items[0].name.text;
+    if (kind != DTM_OP_INPUT && !dtm_checker_init(c, s, &attributes)) return false;
+    if (s->no_decay) attributes.flags |= DTM_WEIGHT_NO_DECAY;
+    if (s->frozen) attributes.flags |= DTM_WEIGHT_FROZEN;
+    return bind_results(c, build_line(c, s, kind, NULL, 0, &attributes, types), s);
+}
+
+static bool check_result_count(dtm_checker *c, const dtm_statement *s, const dtm_read_call *call) {
+    uint32_t wanted = dtm_op_rows[call->kind].results;
+    if (wanted == DTM_SAME) wanted = call->n_operands;
+    if (wanted == s->targets.count) return true;
+    dtm_error(c->context, s->span, 219, "`%s` has %u result%s, here are %zu names", dtm_op_rows[call->kind].name, wanted,
+              wanted == 1 ? "" : "s", s->targets.count);
+    return false;
+}
+
+static bool check_operand_count(dtm_checker *c, const dtm_statement *s, const dtm_read_call *call) {
+    const dtm_op_row *row = &dtm_op_rows[call->kind];
+    if (call->n_operands >= row->min_operands && (row->max_operands == DTM_MANY || call->n_operands <= row->max_operands)) return true;
+    dtm_error(c->context, s->span, 307, "`%s` has %u operand%s here", row->name, call->n_operands, call->n_operands == 1 ? "" : "s");
+    return false;
+}
+
+static bool check_line(dtm_checker *c, const dtm_statement *s) {
+    dtm_type types[64];
+    dtm_read_call call;
+    if (s->targets.count > 64 || !take_types(c, s, types)) return false;
+    dtm_dtype dtype = s->targets.count ? (dtm_dtype)dtm_type_get(c->module, types[0])->dtype : DTM_F32;
+    if (s->value->kind != DTM_EXPR_CALL && s->value->kind != DTM_EXPR_BINARY && s->value->kind != DTM_EXPR_NEGATE) {
+        dtm_error(c->context, s->value->span, 223, "a line of a dump is one operator");
+        return false;
+    }
+    if (!dtm_checker_call(c, s->value, "", dtype, &call)) return false;
+    if (call.kind == DTM_OP_CARRY) call.n_operands = 2;
+    if (!check_operand_count(c, s, &call) || !check_result_count(c, s, &call)) return false;
+    dtm_op op = build_line(c, s, call.kind, call.operands, call.n_operands, &call.attributes, types);
+    if (call.kind == DTM_OP_CARRY)
+        DTM_PUSH(c->arena, c->carries, c->n_carries, c->cap_carries, ((dtm_pending_carry){op, call.carried}));
+    return bind_results(c, op, s);
+}
+
+static bool check_named_sink(dtm_checker *c, const dtm_statement *s, dtm_op_kind kind) {
+    dtm_attributes attributes = dtm_attributes_default(kind);
+    attributes.name = s->targets.items[0].name.text;
+    dtm_value value = dtm_checker_value(c, s->value, "");
+    return value && take_suffix(c, build_line(c, s, kind, &value, 1, &attributes, NULL), s);
+}
+
+static bool check_region(dtm_checker *c, const dtm_statement *s, dtm_op_kind kind) {
+    dtm_attributes attributes = dtm_attributes_default(kind);
+    attributes.name = kind == DTM_OP_REPEAT || kind == DTM_OP_MICROBATCH ? s->name.text : 0;
+    if (s->reversed) attributes.flags |= DTM_REPEAT_REVERSED;
+    if (attributes.name && !dtm_checker_integer(c, s->value, 1, "a repeat's count", &attributes.copies)) return false;
+    dtm_builder builder = builder_of(c, s);
+    builder.span = s->keyword;
+    dtm_op op = dtm_build_region(&builder, kind, &attributes);
+    dtm_region outer = c->region;
+    c->region = dtm_op_get(c->module, op)->body;
+    bool good = dtm_checker_dump_block(c, s->block);
+    c->region = outer;
+    return good;
+}
+
+static dtm_op_kind region_kind(const dtm_checker *c, const dtm_statement *s) {
+    const char *name = dtm_checker_text(c, s->name.text);
+    if (strcmp(name, "forward") == 0) return DTM_OP_FORWARD;
+    if (strcmp(name, "backward") == 0) return DTM_OP_BACKWARD;
+    return strcmp(name, "update") == 0 ? DTM_OP_UPDATE : DTM_OP_FUSED;
+}
+
+static bool check_statement(dtm_checker *c, const dtm_statement *s) {
+    switch (s->kind) {
+    case DTM_STATEMENT_INPUT: return check_source_line(c, s, DTM_OP_INPUT);
+    case DTM_STATEMENT_WEIGHT: return check_source_line(c, s, DTM_OP_WEIGHT);
+    case DTM_STATEMENT_STATE: return check_source_line(c, s, DTM_OP_STATE);
+    case DTM_STATEMENT_ASSIGN: case DTM_STATEMENT_CALL: case DTM_STATEMENT_LOSS: return check_line(c, s);
+    case DTM_STATEMENT_REPORT: return check_named_sink(c, s, DTM_OP_REPORT);
+    case DTM_STATEMENT_OUTPUT: return check_named_sink(c, s, DTM_OP_OUTPUT);
+    case DTM_STATEMENT_REPEAT: return check_region(c, s, DTM_OP_REPEAT);
+    case DTM_STATEMENT_MICROBATCH: return check_region(c, s, DTM_OP_MICROBATCH);
+    case DTM_STATEMENT_REGION: return check_region(c, s, region_kind(c, s));
+    default:
+        dtm_error(c->context, s->span, 101, "this cannot stand in a dump");
+        return false;
+    }
+}
+
+bool dtm_checker_dump_block(dtm_checker *c, const dtm_ast_block *block) {
+    for (size_t i = 0; i < block->count; i++)
+        if (!check_statement(c, block->items[i])) return false;
+    return true;
+}
+
+bool dtm_checker_finish_carries(dtm_checker *c) {
+    for (size_t i = 0; i < c->n_carries; i++) {
+        dtm_name name = c->carries[i].name;
+        dtm_value value = dtm_scope_find(c->scope, name.text);
+        if (!value) {
+            dtm_error(c->context, name.span, 211, "`%s` has no value anywhere", dtm_checker_text(c, name.text));
+            return false;
+        }
+        dtm_op_get(c->module, c->carries[i].op)->operands[1] = value;
+    }
+    return true;
+}

@@ -1,0 +1,102 @@
+/* dtmc build: passes, plan and kernels as C, the system compiler, one executable. Everything is made in a temporary folder
+ * beside the output; the output appears by a rename, whole or not at all. */
+#include "frontend/dtmc/commands.h"
+
+#include "codegen/codegen.h"
+#include "dtm_config.h"
+#include "frontend/dtmc/toolchain.h"
+#include "passes/ledger.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool write_text(const char *folder, const char *name, const dtm_text *text) {
+    char path[4200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    bool good = file && fwrite(text->data, 1, text->length, file) == text->length;
+    if (file) good &= fclose(file) == 0;
+    if (!good) fprintf(stderr, "dtmc build: %s: %s\n", path, strerror(errno));
+    return good;
+}
+
+static bool write_sources(const char *folder, const dtm_text *plan, const dtm_text *kernels) {
+    return write_text(folder, "plan.c", plan) && write_text(folder, "kernels.c", kernels);
+}
+
+static bool emit(const dtm_options *options, dtm_module *module, const dtm_text *plan, const dtm_text *kernels) {
+    if (!options->emit) return true;
+    if (mkdir(options->emit, 0777) && errno != EEXIST) {
+        fprintf(stderr, "dtmc build: %s: %s\n", options->emit, strerror(errno));
+        return false;
+    }
+    dtm_text ir = {.arena = dtm_context_arena(module->context)};
+    dtm_print_options print = {.local_shapes = true};
+    dtm_module_print(module, &print, &ir);
+    return write_sources(options->emit, plan, kernels) && write_text(options->emit, "ir.dtm", &ir);
+}
+
+/* Compiles what is in `folder` and puts the executable at `output`. */
+static bool make_executable(const char *folder, const char *output) {
+    dtm_toolchain toolchain;
+    if (!dtm_toolchain_find(&toolchain)) return false;
+    if (!dtm_toolchain_compile(&toolchain, folder)) return false;
+    char made[4200];
+    snprintf(made, sizeof made, "%s/program", folder);
+    if (!dtm_toolchain_link(&toolchain, folder, made)) return false;
+    if (rename(made, output) == 0) return true;
+    fprintf(stderr, "dtmc build: %s: %s\n", output, strerror(errno));
+    return false;
+}
+
+static void remove_folder(const char *folder) {
+    static const char *const names[] = {"plan.c",       "kernels.c",    "plan.o",   "kernels_v1.o", "kernels_v3.o",
+                                        "kernels_v4.o", "program", "messages"};
+    char path[4200];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
+static bool build_from(const dtm_options *options, dtm_module *module) {
+    dtm_text plan = {.arena = dtm_context_arena(module->context)}, kernels = {.arena = plan.arena};
+    if (!dtm_codegen(module, &plan, &kernels) || !emit(options, module, &plan, &kernels)) return false;
+    char folder[4096];
+    if (snprintf(folder, sizeof folder, "%s.XXXXXX", options->output) >= (int)sizeof folder || !mkdtemp(folder)) {
+        fprintf(stderr, "dtmc build: cannot write beside %s: %s\n", options->output, strerror(errno));
+        return false;
+    }
+    bool good = write_sources(folder, &plan, &kernels) && make_executable(folder, options->output);
+    remove_folder(folder);
+    return good;
+}
+
+static bool keeps_contracts(dtm_module *module) {
+    dtm_ledger ledger = dtm_ledger_of(module, dtm_context_arena(module->context));
+    return dtm_ledger_check(module, &ledger);
+}
+
+int dtm_command_build(const dtm_options *options) {
+    if (!options->output) {
+        fprintf(stderr, "dtmc build: say where to: -o NAME\n");
+        return 2;
+    }
+    if (options->target && strcmp(options->target, "cpu") != 0) {
+        fprintf(stderr, "dtmc build: no target `%s`; this version has `cpu`\n", options->target);
+        return 2;
+    }
+    dtm_context *context = dtm_context_create();
+    dtm_module *module = dtm_compile(context, options, NULL);
+    bool failed = !module || !keeps_contracts(module);
+    failed |= dtm_report(context);
+    if (!failed) failed = !build_from(options, module);
+    failed |= dtm_report(context);
+    dtm_module_destroy(module);
+    dtm_context_destroy(context);
+    return failed;
+}

@@ -1,0 +1,268 @@
+/* The subcommands other than build. */
+#include "frontend/dtmc/commands.h"
+
+#include "frontend/ast.h"
+#include "frontend/format.h"
+#include "passes/explain.h"
+#include "passes/interpret.h"
+#include "passes/pipeline.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool dtm_report(dtm_context *context) {
+    fflush(stdout);
+    dtm_diagnostics_print(context, stderr, isatty(2));
+    return dtm_error_count(context) > 0;
+}
+
+char *dtm_read_file(const char *path, size_t *length) {
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    if (!file) {
+        fprintf(stderr, "dtmc: %s: %s\n", path, strerror(errno));
+        return NULL;
+    }
+    size_t capacity = 65536, got;
+    char *text = malloc(capacity);
+    *length = 0;
+    while (text && (got = fread(text + *length, 1, capacity - *length, file)) > 0) {
+        *length += got;
+        if (*length < capacity) continue;
+        char *grown = realloc(text, capacity *= 2);
+        if (!grown) free(text);
+        text = grown;
+    }
+    if (text && ferror(file)) {
+        fprintf(stderr, "dtmc: %s: %s\n", path, strerror(errno));
+        free(text);
+        text = NULL;
+    }
+    if (file != stdin) fclose(file);
+    return text;
+}
+
+/* --from PASS says what the dump must say itself. */
+static bool check_from(dtm_module *module, const dtm_options *options) {
+    const char *after = dtm_string_text(module->context, module->after);
+    if (!options->from || strcmp(options->from, after) == 0) return true;
+    if (dtm_pass_find(module->context, options->from) < 0) return false;
+    dtm_error(module->context, (dtm_span){0, 0, 0}, 204, "%s %s%s, not a dump taken after `%s`", options->file,
+              *after ? "is a dump taken after " : "is a source program", after, options->from);
+    return false;
+}
+
+static bool check_until(dtm_module *module, const char *until) {
+    if (!until) return true;
+    int wanted = dtm_pass_find(module->context, until);
+    if (wanted < 0) return false;
+    if (!module->after) return true;
+    int been = dtm_pass_find(module->context, dtm_string_text(module->context, module->after));
+    if (been <= wanted) return true;
+    dtm_error(module->context, (dtm_span){0, 0, 0}, 204, "this dump has been through `%s`, which comes after `%s`",
+              dtm_string_text(module->context, module->after), until);
+    return false;
+}
+
+dtm_module *dtm_compile(dtm_context *context, const dtm_options *options, const char *until) {
+    dtm_module *module = dtm_check(context, options->file, &options->check);
+    if (!module) return NULL;
+    if (!check_from(module, options)) goto failed;
+    if (until && !*until) return module;
+    if (!check_until(module, until)) goto failed;
+    if (options->verify && !dtm_module_verify(module)) goto failed;
+    dtm_pipeline_options pipeline = {.until = until, .verify = options->verify, .validate = options->validate,
+                                     .seed = options->seed};
+    if (until && module->after && strcmp(until, dtm_string_text(context, module->after)) == 0) return module;
+    if (dtm_pipeline_run(module, &pipeline)) return module;
+failed:
+    dtm_module_destroy(module);
+    return NULL;
+}
+
+int dtm_command_check(const dtm_options *options) {
+    dtm_context *context = dtm_context_create();
+    dtm_module *module = dtm_compile(context, options, options->verify || options->validate ? NULL : "");
+    bool failed = dtm_report(context) || !module;
+    dtm_module_destroy(module);
+    dtm_context_destroy(context);
+    return failed;
+}
+
+/* ---- fmt ---- */
+
+static bool write_back(const char *path, const dtm_text *out) {
+    FILE *file = fopen(path, "wb");
+    bool good = file && fwrite(out->data, 1, out->length, file) == out->length;
+    if (file) good &= fclose(file) == 0;
+    if (!good) fprintf(stderr, "dtmc fmt: %s: %s\n", path, strerror(errno));
+    return good;
+}
+
+int dtm_command_fmt(const dtm_options *options) {
+    size_t length;
+    char *text = dtm_read_file(options->file, &length);
+    if (!text) return 1;
+    dtm_context *context = dtm_context_create();
+    bool standard = strcmp(options->file, "-") == 0;
+    const dtm_ast *ast =
+        dtm_parse(context, dtm_source_add(context, standard ? "<stdin>" : options->file, text, length));
+    bool failed = dtm_report(context) || !ast;
+    if (!failed) {
+        dtm_text out = {.arena = dtm_context_arena(context)};
+        dtm_ast_format(context, ast, &out);
+        bool same = out.length == length && (!length || memcmp(out.data, text, length) == 0);
+        if (options->check_only && !same) {
+            fprintf(stderr, "%s: not as `dtmc fmt` prints it\n", options->file);
+            failed = true;
+        } else if (options->write && !standard) {
+            failed = !same && !write_back(options->file, &out);
+        } else if (!options->check_only && out.length) {
+            fwrite(out.data, 1, out.length, stdout);
+        }
+    }
+    dtm_context_destroy(context);
+    free(text);
+    return failed;
+}
+
+/* ---- ir ---- */
+
+/* The lines of two dumps: those only in the first with `-`, those only in the second with `+`, by a longest common
+ * subsequence of lines. */
+static void print_difference(dtm_arena *arena, char *before, char *after) {
+    char **lines[2], *texts[2] = {before, after};
+    size_t counts[2];
+    for (int t = 0; t < 2; t++) {
+        size_t capacity = 0;
+        lines[t] = NULL;
+        counts[t] = 0;
+        for (char *line = strtok(texts[t], "\n"); line; line = strtok(NULL, "\n"))
+            DTM_PUSH(arena, lines[t], counts[t], capacity, line);
+    }
+    size_t n = counts[0], m = counts[1], width = m + 1;
+    uint32_t *best = calloc((n + 1) * width, sizeof *best);
+    if (!best) return;
+    for (size_t i = n; i-- > 0;)
+        for (size_t j = m; j-- > 0;) {
+            uint32_t skip = best[(i + 1) * width + j], take = best[i * width + j + 1];
+            best[i * width + j] = strcmp(lines[0][i], lines[1][j]) == 0 ? best[(i + 1) * width + j + 1] + 1
+                                  : skip > take                         ? skip
+                                                                        : take;
+        }
+    for (size_t i = 0, j = 0; i < n || j < m;) {
+        if (i < n && j < m && strcmp(lines[0][i], lines[1][j]) == 0) i++, j++;
+        else if (j == m || (i < n && best[(i + 1) * width + j] >= best[i * width + j + 1])) printf("- %s\n", lines[0][i++]);
+        else printf("+ %s\n", lines[1][j++]);
+    }
+    free(best);
+}
+
+static char *text_of(dtm_context *context, dtm_module *module, const dtm_options *options) {
+    dtm_text out = {.arena = dtm_context_arena(context)};
+    dtm_print_options print = {.only = options->only ? dtm_string_of(context, options->only) : 0, .local_shapes = true};
+    dtm_module_print(module, &print, &out);
+    return out.data ? out.data : "";
+}
+
+/* The pass before one, "" for the first. */
+static const char *pass_before(const char *pass) {
+    const char *last = dtm_passes[dtm_n_passes - 1].name;
+    for (size_t i = 0; i < dtm_n_passes; i++)
+        if (strcmp(dtm_passes[i].name, pass ? pass : last) == 0) return i ? dtm_passes[i - 1].name : "";
+    return "";
+}
+
+int dtm_command_ir(const dtm_options *options) {
+    dtm_context *context = dtm_context_create();
+    dtm_module *module = dtm_compile(context, options, options->after), *before = NULL;
+    bool failed = !module;
+    if (module && options->diff) {
+        before = dtm_compile(context, options, pass_before(options->after));
+        failed = !before;
+        if (before)
+            print_difference(dtm_context_arena(context), text_of(context, before, options),
+                             text_of(context, module, options));
+    } else if (module) {
+        char *text = text_of(context, module, options);
+        if (!*text) {
+            fprintf(stderr, "dtmc ir: there is no region `%s`\n", options->only);
+            failed = true;
+        }
+        fputs(text, stdout);
+    }
+    failed |= dtm_report(context);
+    dtm_module_destroy(before);
+    dtm_module_destroy(module);
+    dtm_context_destroy(context);
+    return failed;
+}
+
+/* ---- explain ---- */
+
+static int explain_code(const char *code) {
+    char *end;
+    long number = strtol(code + 1, &end, 10);
+    const char *text = *end ? NULL : dtm_error_explanation((int)number);
+    if (!text) {
+        fprintf(stderr, "dtmc explain: there is no error `%s`\n", code);
+        return 1;
+    }
+    printf("%s: %s\n", code, text);
+    return 0;
+}
+
+static bool is_code(const char *text) {
+    return (*text == 'E' || *text == 'W') && text[1] && !text[1 + strspn(text + 1, "0123456789")] && access(text, F_OK) != 0;
+}
+
+int dtm_command_explain(const dtm_options *options) {
+    if (is_code(options->file)) return explain_code(options->file);
+    dtm_context *context = dtm_context_create();
+    dtm_module *source = dtm_compile(context, options, ""), *module = source ? dtm_module_clone(source) : NULL;
+    dtm_pipeline_options pipeline = {.verify = options->verify, .validate = options->validate, .seed = options->seed};
+    bool failed = !module || !dtm_pipeline_run(module, &pipeline);
+    if (!failed) {
+        dtm_text out = {.arena = dtm_context_arena(context)};
+        dtm_explain_options explain = {.json = options->json, .file = options->file};
+        dtm_explain(source->after ? NULL : source, module, &explain, &out);
+        fputs(out.data, stdout);
+    }
+    failed |= dtm_report(context);
+    dtm_module_destroy(module);
+    dtm_module_destroy(source);
+    dtm_context_destroy(context);
+    return failed;
+}
+
+/* ---- run, passes ---- */
+
+int dtm_command_run(const dtm_options *options) {
+    dtm_context *context = dtm_context_create();
+    dtm_module *module = dtm_compile(context, options, options->after ? options->after : "autodiff");
+    bool failed = !module;
+    if (module) {
+        dtm_interpret_options interpret = {.steps = options->steps, .seed = options->seed,
+                                           .keep_step = options->value ? (options->steps ? options->steps : 1) : 0,
+                                           .check_storage = module->arena_bytes > 0};
+        dtm_interpretation *result = dtm_interpret(module, &interpret);
+        failed = !result;
+        if (result) {
+            dtm_text out = {.arena = dtm_context_arena(context)};
+            dtm_interpretation_print(result, options->value, &out);
+            if (out.data) fputs(out.data, stdout);
+            dtm_interpretation_destroy(result);
+        }
+    }
+    failed |= dtm_report(context);
+    dtm_module_destroy(module);
+    dtm_context_destroy(context);
+    return failed;
+}
+
+int dtm_command_passes(const dtm_options *options) {
+    (void)options;
+    for (size_t i = 0; i < dtm_n_passes; i++) printf("%-18s %s\n", dtm_passes[i].name, dtm_passes[i].summary);
+    return 0;
+}

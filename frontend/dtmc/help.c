@@ -1,0 +1,103 @@
+/* What `dtmc --help` and `dtmc COMMAND --help` print. */
+#include "frontend/dtmc/help.h"
+
+#include <string.h>
+
+static const char overview[] =
+    "dtmc: compiles .dtm programs, distributed transformer programs, to executables.\n"
+    "\n"
+    "    dtmc build llama.dtm -o llama && mpirun -n 4 ./llama train --data corpus.txt\n"
+    "\n"
+    "A .dtm file says what a transformer computes, on which mesh of ranks, and which mesh axis splits which named\n"
+    "dimensions. The compiler derives the rest: layouts, collectives, memory, kernels.\n"
+    "\n"
+    "commands\n"
+    "    build     compile a program to an executable\n"
+    "    check     read a program and say what is wrong with it\n"
+    "    fmt       print a program in canonical style\n"
+    "    ir        print the program after a pass: what is sharded, what is sent\n"
+    "    explain   the ledger: every collective of a step, its bytes and its reason; or an error code\n"
+    "    run       interpret a program, on all ranks of its mesh, in double precision\n"
+    "    passes    list the passes in their order\n"
+    "\n"
+    "`dtmc COMMAND --help` tells more; `dtmc --version` prints the version.\n";
+
+static const char common[] =
+    "\n"
+    "placing the program\n"
+    "    -D NAME=VALUE     override a dim or a const: -D S=4096\n"
+    "    --mesh A=N,B=M    override the mesh: --mesh dp=4,tp=2\n"
+    "    --set KEY=VALUE   override a setting: --set steps=20, --set lr=1e-4, --set microbatches=4\n"
+    "\n"
+    "checking the compiler\n"
+    "    --verify          run the verifier after every pass\n"
+    "    --validate        interpret the program before and after every pass on small random inputs, and compare;\n"
+    "                      it wants small sizes: make them small with -D\n";
+
+static const struct {
+    const char *command, *text;
+    int compiles;
+} texts[] = {
+    {"build",
+     "dtmc build FILE -o OUT: compiles a program to an executable for the CPUs of this machine's kind.\n"
+     "\n"
+     "The executable carries its plan and its kernels. Run it with as many ranks as the mesh has:\n"
+     "    mpirun -n 4 ./OUT train --data corpus.txt      or, all ranks in one process,  ./OUT train --local ..\n"
+     "`./OUT --help` tells what it can do.\n"
+     "\n"
+     "    -o OUT            the executable to write\n"
+     "    --emit DIR        also write the plan, the kernels and the last IR there, to be read\n"
+     "    --target cpu      the only target of this version\n"
+     "    --from PASS       FILE is a dump taken after PASS (the dump says so itself; this checks it)\n",
+     1},
+    {"check",
+     "dtmc check FILE: reads a program and the files it uses, resolves names, dimensions and types, and says what is\n"
+     "wrong: each error with its line, its cause and a way out. Nothing is written.\n",
+     1},
+    {"fmt",
+     "dtmc fmt FILE: prints a program in canonical style; comments stay.\n"
+     "\n"
+     "    --check           print nothing; exit 1 if the file is not in canonical style\n"
+     "    --write           write the file back instead of printing it\n"
+     "FILE may be `-` for standard input.\n",
+     0},
+    {"ir",
+     "dtmc ir FILE: prints the program as it is after a pass, in the .dtm language, with types and layouts written out:\n"
+     "    f32[B=8@dp, S=256, F=704@tp] sum@cp      B split over dp, F over tp; a term of a sum over cp\n"
+     "A dump can be edited and read again: dtmc ir x.dtm --after shard | dtmc ir - --from shard.\n"
+     "\n"
+     "    --after PASS      the pass to print after; without it, the last (`dtmc passes` lists them)\n"
+     "    --from PASS       FILE is a dump taken after PASS\n"
+     "    --only REGION     one region alone: a repeat's name, forward, backward, update\n"
+     "    --diff            only what the pass changed: lines gone (-) and lines made (+)\n",
+     1},
+    {"explain",
+     "dtmc explain FILE: the ledger of a step: every collective, when it runs, over which axis, how many bytes a rank\n"
+     "sends, over which link, how long it takes by the machine model, the line and rule that forced it, and the cheapest\n"
+     "change that would remove it; then what a rank holds in memory, by kind.\n"
+     "\n"
+     "    --json            the same for programs\n"
+     "\n"
+     "dtmc explain E0304: what an error means and how to get rid of it.\n",
+     1},
+    {"run",
+     "dtmc run FILE: interprets the program on random inputs, on all ranks of its mesh in this process, by plain loops in\n"
+     "double precision, and prints loss, gradient norm and gradients. It is the judge of every pass, slow and simple.\n"
+     "\n"
+     "    --after PASS      run it as it is after PASS\n"
+     "    --steps N         training steps (1)\n"
+     "    --seed N          of weights and inputs (1)\n"
+     "    --value NAME      print this weight, gradient or value whole\n",
+     1},
+    {"passes", "dtmc passes: lists the passes in their order, with a line each.\n", 0},
+};
+
+void dtm_help_print(FILE *out, const char *command) {
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (strcmp(texts[i].command, command) == 0) {
+            fputs(texts[i].text, out);
+            if (texts[i].compiles) fputs(common, out);
+            return;
+        }
+    fputs(overview, out);
+}
