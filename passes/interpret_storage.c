@@ -20,6 +20,7 @@ bool dtm_storage_begin(dtm_run *run) {
     }
     run->owners = dtm_arena_alloc(run->arena, (size_t)run->module->arena_bytes * sizeof *run->owners);
     run->owner_of = dtm_arena_alloc(run->arena, run->n_slots * sizeof *run->owner_of);
+    run->address_of = dtm_arena_alloc(run->arena, run->n_slots * sizeof *run->address_of);
     run->stored = dtm_arena_alloc(run->arena, run->n_slots * sizeof *run->stored);
     return true;
 }
@@ -68,16 +69,22 @@ void dtm_storage_write(dtm_run *run, dtm_value value, size_t slot) {
         return;
     }
     run->owner_of[slot] = (uint32_t)slot + 1;
+    run->address_of[slot] = begin;
     for (int64_t i = 0; i < bytes; i++) run->owners[begin + i] = (uint32_t)slot + 1;
+}
+
+static void stand_for(dtm_run *run, size_t slot, size_t source) {
+    run->owner_of[slot] = run->owner_of[source];
+    run->address_of[slot] = run->address_of[source];
 }
 
 bool dtm_storage_alias(dtm_run *run, const dtm_op_data *op, dtm_value value, size_t slot, dtm_value source,
                        size_t source_slot) {
     if (!checked(run)) return true;
     bool same =
-        in_arena(run, value) && in_arena(run, source) && address(run, value, slot) == address(run, source, source_slot);
+        in_arena(run, value) && run->owner_of[source_slot] && address(run, value, slot) == run->address_of[source_slot];
     if (!in_arena(run, value) || same) {
-        run->owner_of[slot] = run->owner_of[source_slot];
+        stand_for(run, slot, source_slot);
         return true;
     }
     if (!dtm_storage_read(run, op, source, source_slot)) return false;
@@ -97,9 +104,7 @@ bool dtm_storage_read(dtm_run *run, const dtm_op_data *op, dtm_value value, size
     const char *name = dtm_value_name(run->module, value);
     if (run->stored[slot])
         return storage_error(run, op, "`%s` is read after its new value has been stored%s", name, "");
-    /* an alias without storage of its own reads the bytes of what it stands for, which are checked where they lie */
-    if (!in_arena(run, value)) return true;
-    int64_t begin = address(run, value, slot), bytes = bytes_of(run, value);
+    int64_t begin = run->address_of[slot], bytes = bytes_of(run, value);
     for (int64_t i = 0; i < bytes; i++)
         if (run->owners[begin + i] != run->owner_of[slot])
             return storage_error(run, op, "`%s` is read, but `%s` has been written over it", name,
@@ -111,9 +116,9 @@ bool dtm_storage_store(dtm_run *run, const dtm_op_data *op, dtm_value variable, 
                        size_t source_slot) {
     if (!checked(run)) return true;
     if (!dtm_storage_read(run, op, source, source_slot)) return false;
-    if (in_arena(run, variable) && in_arena(run, source) &&
-        address(run, variable, slot) == address(run, source, source_slot))
-        run->owner_of[slot] = run->owner_of[source_slot];
+    if (in_arena(run, variable) && run->owner_of[source_slot] &&
+        address(run, variable, slot) == run->address_of[source_slot])
+        stand_for(run, slot, source_slot);
     else
         dtm_storage_write(run, variable, slot);
     run->stored[slot] = true;
