@@ -1,0 +1,377 @@
+/* check: the rules of `parallel`. They are read before the model, so names of its repeats and values are looked up in the
+ * syntax tree. A dump's rules name what the source had and passes may have removed since: there such names stand as
+ * they are. */
+#include "frontend/sections.h"
+
+#include <float.h>
+#include <string.h>
+
+/* ---- names of the model ---- */
+
+typedef struct model_name {
+    dtm_string region, name; /* region: the innermost repeat; 0: outside of all */
+    bool is_repeat, in_def;  /* in a def: it can be called in any region */
+} model_name;
+
+typedef struct model_names {
+    model_name *items;
+    size_t count, capacity;
+} model_names;
+
+static void collect(dtm_checker *c, const dtm_ast_block *block, dtm_string region, bool in_def, model_names *names) {
+    for (size_t i = 0; i < block->count; i++) {
+        const dtm_statement *s = block->items[i];
+        bool repeat = s->kind == DTM_STATEMENT_REPEAT;
+        for (size_t t = 0; t < s->targets.count; t++)
+            DTM_PUSH(c->arena, names->items, names->count, names->capacity,
+                     ((model_name){region, s->targets.items[t].name.text, false, in_def}));
+        if (repeat)
+            DTM_PUSH(c->arena, names->items, names->count, names->capacity,
+                     ((model_name){region, s->name.text, true, in_def}));
+        if (s->block) collect(c, s->block, repeat ? s->name.text : region, in_def, names);
+    }
+}
+
+static model_names names_of_model(dtm_checker *c) {
+    model_names names = {0};
+    if (c->dump) return names;
+    collect(c, c->model->block, 0, false, &names);
+    for (size_t i = 0; i < c->n_defs; i++) collect(c, c->defs[i]->block, 0, true, &names);
+    return names;
+}
+
+static bool is_repeat(const model_names *names, dtm_string name) {
+    for (size_t i = 0; i < names->count; i++)
+        if (names->items[i].is_repeat && names->items[i].name == name) return true;
+    return false;
+}
+
+static bool is_set_in(const model_names *names, dtm_string region, dtm_string name) {
+    for (size_t i = 0; i < names->count; i++) {
+        const model_name *n = &names->items[i];
+        if (!n->is_repeat && n->name == name && (n->region == region || n->in_def)) return true;
+    }
+    return false;
+}
+
+/* The nearest name of the repeats, or of the values set in a region. */
+static dtm_string nearest_of(dtm_checker *c, const model_names *names, bool repeats, dtm_string region, dtm_string name) {
+    dtm_string *candidates = dtm_arena_alloc(c->arena, (names->count + 4) * sizeof *candidates);
+    size_t n = 0;
+    for (size_t i = 0; i < names->count; i++) {
+        const model_name *m = &names->items[i];
+        if (m->is_repeat == repeats && (repeats || m->region == region)) candidates[n++] = m->name;
+    }
+    if (repeats && !region)
+        for (int i = 0; i < 3; i++)
+            candidates[n++] = dtm_string_of(c->context, (const char *[]){"forward", "backward", "update"}[i]);
+    return dtm_string_nearest(c->context, dtm_checker_text(c, name), candidates, n);
+}
+
+static bool unknown_repeat(dtm_checker *c, const model_names *names, dtm_span span, dtm_string name) {
+    dtm_error(c->context, span, 234, "the model has no repeat `%s`", dtm_checker_text(c, name));
+    dtm_string nearest = nearest_of(c, names, true, 0, name);
+    if (nearest) dtm_help(c->context, "did you mean `%s`?", dtm_checker_text(c, nearest));
+    return false;
+}
+
+/* ---- AXIS splits DIM, .. ---- */
+
+static bool refuse_splits(dtm_checker *c, const dtm_statement *s, const model_names *names) {
+    const char *axis = dtm_checker_text(c, s->name.text);
+    for (size_t i = 0; i < s->names.count; i++) {
+        dtm_name name = s->names.items[i];
+        if (dtm_dim_find(c->module, name.text) || (!is_repeat(names, name.text) && !s->bindings.count)) continue;
+        const char *text = dtm_checker_text(c, name.text);
+        return dtm_checker_refuse(c, s->span, dtm_arena_printf(c->arena, "`%s splits %s`, a pipeline", axis, text),
+                                  "remove the rule, and its axis from the mesh");
+    }
+    if (s->bindings.count)
+        return dtm_checker_refuse(c, s->bindings.items[0].name.span, "`with`, the settings of a pipeline", "leave them out");
+    if (s->zigzag) return dtm_checker_refuse(c, s->using.span, "the order `zigzag`", "leave it out");
+    if (s->using.text && strcmp(dtm_checker_text(c, s->using.text), "ring") == 0)
+        return dtm_checker_refuse(c, s->using.span, "`using ring`", "using alltoall, or using gather");
+    return true;
+}
+
+static bool read_dims(dtm_checker *c, const dtm_statement *s, dtm_splits_rule *rule) {
+    for (size_t i = 0; i < s->names.count; i++) {
+        dtm_name name = s->names.items[i];
+        dtm_dim dim = dtm_checker_dim(c, name);
+        if (!dim) return false;
+        for (int k = 0; k < rule->count; k++) {
+            if (rule->dims[k] != dim) continue;
+            dtm_error(c->context, name.span, 405, "%s stands twice in this list", dtm_dim_name(c->module, dim));
+            dtm_help(c->context, "remove one: an operator is split along the first of the list that it has");
+            return false;
+        }
+        if (rule->count == DTM_COUNT(rule->dims)) {
+            dtm_error(c->context, name.span, 405, "a list has at most %d dimensions", (int)DTM_COUNT(rule->dims));
+            return false;
+        }
+        rule->dims[rule->count] = dim;
+        rule->dim_spans[rule->count++] = name.span;
+    }
+    return true;
+}
+
+static bool read_splits(dtm_checker *c, const dtm_statement *s, const model_names *names) {
+    dtm_settings *settings = &c->module->settings;
+    if (!refuse_splits(c, s, names)) return false;
+    dtm_splits_rule rule = {.axis = dtm_checker_axis(c, s->name), .by_cost = s->by_cost, .span = s->span};
+    if (rule.axis == DTM_NO_AXIS) return false;
+    for (size_t i = 0; i < settings->n_splits; i++) {
+        if (settings->splits[i].axis != rule.axis) continue;
+        const char *axis = dtm_checker_text(c, s->name.text);
+        dtm_error(c->context, s->span, 405, "a second rule for the axis `%s`", axis);
+        dtm_note(c->context, settings->splits[i].span, "the first is here");
+        dtm_help(c->context, "make one list of the two, in the order in which %s shall choose", axis);
+        return false;
+    }
+    if (!read_dims(c, s, &rule)) return false;
+    const char *using = dtm_checker_text(c, s->using.text);
+    if (strcmp(using, "alltoall") == 0) rule.using = DTM_USING_ALLTOALL;
+    if (strcmp(using, "gather") == 0) rule.using = DTM_USING_GATHER;
+    DTM_PUSH(c->arena, settings->splits, settings->n_splits, settings->cap_splits, rule);
+    return true;
+}
+
+/* ---- keep [REGION.]VALUE as [..] ---- */
+
+/* `outer.layer.x`: the value x of the repeat layer. */
+static bool read_kept_name(dtm_checker *c, const dtm_statement *s, const model_names *names, dtm_keep_rule *rule) {
+    const char *text = dtm_checker_text(c, s->name.text), *dot = strrchr(text, '.');
+    rule->value = dtm_string_of(c->context, dot ? dot + 1 : text);
+    if (dot) {
+        const char *begin = dot;
+        while (begin > text && begin[-1] != '.') begin--;
+        rule->region = dtm_string_intern(c->context, begin, (size_t)(dot - begin));
+    }
+    if (c->dump) return true;
+    if (rule->region && !is_repeat(names, rule->region)) {
+        dtm_error(c->context, s->name.span, 234, "the model has no repeat `%s`", dtm_checker_text(c, rule->region));
+        dtm_string nearest = nearest_of(c, names, true, rule->region, rule->region);
+        if (nearest)
+            dtm_help(c->context, "did you mean `%s.%s`?", dtm_checker_text(c, nearest), dtm_checker_text(c, rule->value));
+        return false;
+    }
+    if (is_set_in(names, rule->region, rule->value)) return true;
+    const char *value = dtm_checker_text(c, rule->value), *region = dtm_checker_text(c, rule->region);
+    dtm_error(c->context, s->name.span, 235, "`%s` is not set %s%s%s", value, dot ? "in `repeat " : "outside of all repeats",
+              region, dot ? "`" : "");
+    dtm_string nearest = nearest_of(c, names, false, rule->region, rule->value);
+    for (size_t i = 0; i < names->count && !nearest; i++) {
+        const model_name *n = &names->items[i];
+        if (n->is_repeat || n->name != rule->value) continue;
+        if (n->region) dtm_help(c->context, "did you mean `%s.%s`?", dtm_checker_text(c, n->region), value);
+        else dtm_help(c->context, "did you mean `%s`, without a repeat?", value);
+        return false;
+    }
+    if (nearest) dtm_help(c->context, "did you mean `%s%s%s`?", region, dot ? "." : "", dtm_checker_text(c, nearest));
+    return false;
+}
+
+static bool add_kept_axis(dtm_checker *c, const dtm_axis_use *use, dtm_keep_rule *rule) {
+    uint8_t axis = dtm_checker_axis(c, use->name), last = (uint8_t)(rule->count - 1);
+    if (axis == DTM_NO_AXIS) return false;
+    if (use->multiple) {
+        dtm_error(c->context, use->name.span, 407, "`keep` names axes alone: the size of blocks follows from the operators");
+        dtm_help(c->context, "write %s@%s", dtm_dim_name(c->module, rule->dims[last].dim), dtm_checker_text(c, use->name.text));
+        return false;
+    }
+    for (int d = 0; d <= last; d++)
+        for (int a = 0; a < rule->dims[d].n_axes; a++) {
+            if (rule->dims[d].axes[a] != axis) continue;
+            const char *name = dtm_checker_text(c, use->name.text), *dim = dtm_dim_name(c->module, rule->dims[d].dim);
+            if (d == last) dtm_error(c->context, use->name.span, 406, "the axis `%s` splits %s twice", name, dim);
+            else
+                dtm_error(c->context, use->name.span, 406, "the axis `%s` cannot split both %s and %s of one tensor", name, dim,
+                          dtm_dim_name(c->module, rule->dims[last].dim));
+            dtm_help(c->context, "remove one `@%s`: each rank of an axis holds one block of the tensor", name);
+            return false;
+        }
+    if (rule->dims[last].n_axes == DTM_MAX_SPLITS) {
+        dtm_error(c->context, use->name.span, 406, "at most %d axes split a dimension", DTM_MAX_SPLITS);
+        return false;
+    }
+    rule->dims[last].axes[rule->dims[last].n_axes++] = axis;
+    return true;
+}
+
+static bool add_kept_dim(dtm_checker *c, const dtm_dim_use *use, dtm_keep_rule *rule) {
+    dtm_dim dim = dtm_checker_dim(c, use->name);
+    if (!dim) return false;
+    for (int d = 0; d < rule->count; d++) {
+        if (rule->dims[d].dim != dim) continue;
+        dtm_error(c->context, use->span, 406, "%s stands twice in this layout", dtm_dim_name(c->module, dim));
+        dtm_help(c->context, "remove one of the two");
+        return false;
+    }
+    if (rule->count == DTM_MAX_RANK) {
+        dtm_error(c->context, use->span, 303, "a tensor has at most %d dimensions", DTM_MAX_RANK);
+        return false;
+    }
+    if (use->has_size) {
+        dtm_error(c->context, use->span, 407, "`keep` says which axes split a dimension, not its size");
+        dtm_help(c->context, "leave `= %llu` out", (unsigned long long)use->size);
+        return false;
+    }
+    if (use->order.text) return dtm_checker_refuse(c, use->span, "the order `zigzag`", "leave it out");
+    rule->dims[rule->count].dim = dim;
+    rule->dims[rule->count++].whole = use->whole;
+    for (size_t a = 0; a < use->axes.count; a++)
+        if (!add_kept_axis(c, &use->axes.items[a], rule)) return false;
+    return true;
+}
+
+static bool read_keep(dtm_checker *c, const dtm_statement *s, const model_names *names) {
+    dtm_settings *settings = &c->module->settings;
+    dtm_keep_rule rule = {.span = s->span};
+    if (!read_kept_name(c, s, names, &rule)) return false;
+    for (size_t i = 0; i < s->layout->n_dims; i++)
+        if (!add_kept_dim(c, &s->layout->dims[i], &rule)) return false;
+    for (size_t i = 0; i < settings->n_keeps; i++) {
+        if (settings->keeps[i].region != rule.region || settings->keeps[i].value != rule.value) continue;
+        dtm_error(c->context, s->span, 406, "a second `keep` for `%s`", dtm_checker_text(c, s->name.text));
+        dtm_note(c->context, settings->keeps[i].span, "the first is here");
+        dtm_help(c->context, "make one layout of the two");
+        return false;
+    }
+    DTM_PUSH(c->arena, settings->keeps, settings->n_keeps, settings->cap_keeps, rule);
+    return true;
+}
+
+/* ---- expect [PLACE] { .. } ---- */
+
+static bool check_place(dtm_checker *c, const dtm_statement *s, const model_names *names) {
+    const char *place = dtm_checker_text(c, s->name.text);
+    if (c->dump || !s->name.text || is_repeat(names, s->name.text)) return true;
+    if (strcmp(place, "forward") == 0 || strcmp(place, "backward") == 0 || strcmp(place, "update") == 0) return true;
+    return unknown_repeat(c, names, s->name.span, s->name.text);
+}
+
+static bool read_collective(dtm_checker *c, const dtm_expectation *e, dtm_expect_rule *rule) {
+    static const char *const words[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute",
+                                        "memory",     "bubble",     "send",           "recv",       "broadcast"};
+    const char *what = dtm_checker_text(c, e->what.text);
+    for (dtm_op_kind kind = DTM_OP_ALL_REDUCE; kind <= DTM_OP_PERMUTE; kind++)
+        if (strcmp(dtm_op_rows[kind].name, what) == 0) {
+            rule->collective = kind;
+            int64_t bound;
+            if (!dtm_section_whole(c, e->value, dtm_arena_printf(c->arena, "the number of `%s`", what), 0, &bound)) return false;
+            rule->bound = (double)bound;
+            return true;
+        }
+    for (int i = 6; i < 10; i++)
+        if (strcmp(words[i], what) == 0)
+            return dtm_checker_refuse(c, e->span, dtm_arena_printf(c->arena, "`expect { %s .. }`", what), "leave it out");
+    dtm_error(c->context, e->what.span, 232, "there is no collective `%s`", what);
+    dtm_section_help(c, e->what.text, words, 6);
+    return false;
+}
+
+static bool read_memory(dtm_checker *c, const dtm_expectation *e, dtm_expect_rule *rule) {
+    rule->kind = DTM_EXPECT_MEMORY;
+    if (rule->place)
+        return dtm_checker_refuse(c, e->span, "`memory` of a part of the step", "expect { memory <= 80 GB }");
+    if (e->axes.count || !e->at_most) {
+        dtm_error(c->context, e->span, 408, "`memory` bounds what each rank allocates");
+        dtm_help(c->context, "expect { memory <= 80 GB }");
+        return false;
+    }
+    return dtm_section_number(c, e->value, "the bound of `memory`", DTM_UNIT_BYTES, dtm_range_not_negative, &rule->bound);
+}
+
+static bool read_expectation(dtm_checker *c, dtm_string place, const dtm_expectation *e) {
+    dtm_settings *settings = &c->module->settings;
+    dtm_expect_rule rule = {.place = place, .at_most = e->at_most, .span = e->span};
+    for (size_t a = 0; a < e->axes.count; a++) {
+        uint8_t axis = dtm_checker_axis(c, e->axes.items[a].name);
+        if (axis == DTM_NO_AXIS) return false;
+        rule.axes |= (uint16_t)(1 << axis);
+    }
+    bool memory = strcmp(dtm_checker_text(c, e->what.text), "memory") == 0;
+    if (!(memory ? read_memory(c, e, &rule) : read_collective(c, e, &rule))) return false;
+    DTM_PUSH(c->arena, settings->expects, settings->n_expects, settings->cap_expects, rule);
+    return true;
+}
+
+static bool read_expect(dtm_checker *c, const dtm_statement *s, const model_names *names) {
+    if (!check_place(c, s, names)) return false;
+    bool good = true;
+    for (size_t i = 0; i < s->expectations.count; i++) good &= read_expectation(c, s->name.text, &s->expectations.items[i]);
+    return good;
+}
+
+/* ---- microbatches ---- */
+
+enum { MOST_MICROBATCHES = 1 << 20 };
+
+static bool read_microbatches(dtm_checker *c, const dtm_expr *value, dtm_span span) {
+    dtm_settings *settings = &c->module->settings;
+    if (!dtm_section_whole(c, value, "`microbatches`", 1, &settings->microbatches)) return false;
+    settings->microbatches_span = span;
+    if (settings->microbatches <= MOST_MICROBATCHES) return true;
+    dtm_error(c->context, value->span, 409, "at most %d microbatches are possible", MOST_MICROBATCHES);
+    return false;
+}
+
+/* Microbatches are an axis of the mesh, in time and last; it bears a name that no other axis may have then. */
+static bool add_time_axis(dtm_checker *c) {
+    dtm_settings *settings = &c->module->settings;
+    dtm_mesh *mesh = &settings->mesh;
+    dtm_string name = dtm_string_of(c->context, "microbatch");
+    uint8_t taken = dtm_axis_find(c->module, name);
+    if (taken != DTM_NO_AXIS) {
+        dtm_error(c->context, mesh->axes[taken].span, 409, "with `microbatches`, no axis of the mesh is called `microbatch`");
+        dtm_note(c->context, settings->microbatches_span, "there are %lld microbatches", (long long)settings->microbatches);
+        dtm_help(c->context, "give the axis another name");
+        return false;
+    }
+    if (mesh->count == DTM_MAX_AXES) {
+        dtm_error(c->context, settings->microbatches_span, 409, "with `microbatches`, a mesh has at most %d axes",
+                  DTM_MAX_AXES - 1);
+        dtm_help(c->context, "make one axis of two that split the same dimensions");
+        return false;
+    }
+    mesh->axes[mesh->count++] = (dtm_axis_data){name, settings->microbatches, true, settings->microbatches_span};
+    return true;
+}
+
+/* ---- all rules ---- */
+
+static bool read_recompute(dtm_checker *c, const dtm_statement *s) {
+    bool none = s->value->kind == DTM_EXPR_NAME && strcmp(dtm_checker_text(c, s->value->text), "none") == 0;
+    return none || dtm_checker_refuse(c, s->span, "`recompute`", "recompute none, or remove the line");
+}
+
+static bool read_rule(dtm_checker *c, const dtm_statement *s, const model_names *names) {
+    dtm_settings *settings = &c->module->settings;
+    switch (s->kind) {
+    case DTM_STATEMENT_SPLITS: return read_splits(c, s, names);
+    case DTM_STATEMENT_KEEP: return read_keep(c, s, names);
+    case DTM_STATEMENT_EXPECT: return read_expect(c, s, names);
+    case DTM_STATEMENT_ZERO: return dtm_checker_refuse(c, s->span, "`zero`", "remove the line");
+    case DTM_STATEMENT_RECOMPUTE: return read_recompute(c, s);
+    case DTM_STATEMENT_MICROBATCHES:
+        if (!settings->microbatches_span.file) return read_microbatches(c, s->value, s->span);
+        dtm_error(c->context, s->span, 207, "`microbatches` is set twice");
+        dtm_note(c->context, settings->microbatches_span, "first here");
+        dtm_help(c->context, "remove one of the two");
+        return false;
+    default: return false; /* the parser said so */
+    }
+}
+
+bool dtm_section_parallel(dtm_checker *c, const dtm_entries *sets) {
+    dtm_settings *settings = &c->module->settings;
+    model_names names = names_of_model(c);
+    bool good = true;
+    settings->microbatches = 1;
+    for (size_t p = 0; p < c->n_parallels; p++)
+        for (size_t i = 0; i < c->parallels[p]->block->count; i++)
+            good &= read_rule(c, c->parallels[p]->block->items[i], &names);
+    const dtm_expr *set = dtm_entries_find(c, sets, "microbatches");
+    if (set) good &= read_microbatches(c, set, set->span);
+    return good && settings->microbatches > 1 ? add_time_axis(c) : good;
+}
