@@ -160,22 +160,24 @@ int dtm_pool_default_threads(int node_ranks) {
     return cores / node_ranks > 1 ? cores / node_ranks : 1;
 }
 
-/* Core number of a thread: the rank's share of the cores begins at cores * node_index / node_ranks. */
+/* The rank's share of the cores begins at cores * node_index / node_ranks, and is cut among its threads the same way: a
+ * core each if there are as many threads as cores, else several to choose from. */
 static bool place_threads(dtm_pool *pool, int node_index, int node_ranks) {
-    int cores = core_count(pool->topology);
-    if ((int64_t)pool->threads * node_ranks > cores) return true;
+    int64_t cores = core_count(pool->topology), threads = pool->threads;
+    if (threads * node_ranks > cores) return true;
     hwloc_obj_type_t type =
         hwloc_get_nbobjs_by_type(pool->topology, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
-    int first = (int)((int64_t)cores * node_index / node_ranks);
-    pool->places = calloc((size_t)pool->threads, sizeof *pool->places);
-    if (!pool->places) return false;
-    for (int i = 0; i < pool->threads; i++) {
-        hwloc_obj_t core = hwloc_get_obj_by_type(pool->topology, type, (unsigned)(first + i));
-        pool->places[i] = core ? hwloc_bitmap_dup(core->cpuset) : NULL;
+    int64_t first = cores * node_index / node_ranks, share = cores * (node_index + 1) / node_ranks - first;
+    pool->places = calloc((size_t)threads, sizeof *pool->places);
+    for (int64_t i = 0; pool->places && i < threads; i++) {
+        pool->places[i] = hwloc_bitmap_alloc();
         if (!pool->places[i]) return false;
-        hwloc_bitmap_singlify(pool->places[i]);
+        for (int64_t at = share * i / threads; at < share * (i + 1) / threads; at++) {
+            hwloc_obj_t core = hwloc_get_obj_by_type(pool->topology, type, (unsigned)(first + at));
+            if (core) hwloc_bitmap_or(pool->places[i], pool->places[i], core->cpuset);
+        }
     }
-    return true;
+    return pool->places != NULL;
 }
 
 bool dtm_pool_create(int threads, int node_index, int node_ranks, dtm_pool **out, dtm_status *status) {

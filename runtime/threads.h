@@ -3,7 +3,7 @@
  * that a run gives the same bits each time; for the same bits on all ranks they must have equally many threads. Workers
  * spin for a moment after a job, then sleep.
  *
- * A node's cores are shared among its ranks in order, each thread pinned to a core of its rank's share. */
+ * A node's cores are shared among its ranks in order, and a rank's share among its threads, each pinned to its part. */
 #ifndef DTM_THREADS_H
 #define DTM_THREADS_H
 

@@ -192,8 +192,12 @@ static bool be_patient(dtm_comm *comm, patience *p, dtm_status *status) {
 static bool test(dtm_request *request, dtm_status *status) {
     /* A part that is done has become MPI_REQUEST_NULL, which is done again. */
     for (int i = 0; i < request->chunks; i++) {
-        int flag = 0;
-        if (!check(MPI_Test(&parts(request)[i], &flag, MPI_STATUS_IGNORE), "transfer", status)) return false;
+        int flag = 0, code = MPI_Test(&parts(request)[i], &flag, MPI_STATUS_IGNORE);
+        char what[80];
+        if (code != MPI_SUCCESS) {
+            snprintf(what, sizeof what, "transfer between rank %d and rank %d", request->owner, request->peer);
+            return check(code, what, status);
+        }
         if (!flag) return true;
     }
     if (request->chunks > 1) free(request->handle.pointer);
@@ -252,7 +256,7 @@ static void mpi_abort(dtm_comm *comm, const dtm_status *status) {
 static void mpi_close(dtm_comm *comm) {
     mpi_state *state = comm->state;
     dtm_status ignored = {0};
-    mpi_barrier(comm, &ignored);
+    dtm_comm_barrier(comm, &ignored); /* a rank that leaves early could not answer a watchdog any more */
     MPI_Cancel(&state->listening);
     MPI_Wait(&state->listening, MPI_STATUS_IGNORE);
     MPI_Comm_free(&state->data);
