@@ -480,13 +480,7 @@ static void test_log(void) {
     }
 }
 
-int main(int argc, char **argv) {
-    if (!mkdtemp(directory)) return 1;
-    if (argc > 3 && !strcmp(argv[1], "--fuzz")) {
-        random_state = strtoull(argv[3], NULL, 10) | 1;
-        fuzz_safetensors(atoi(argv[2]));
-        return 0;
-    }
+static void test_all(void) {
     test_json();
     test_round_trip();
     test_bad_safetensors();
@@ -497,6 +491,16 @@ int main(int argc, char **argv) {
     test_tensor_data();
     test_log();
     test_threads();
+}
+
+int main(int argc, char **argv) {
+    if (!mkdtemp(directory)) return 1;
+    if (argc > 3 && !strcmp(argv[1], "--fuzz")) {
+        random_state = strtoull(argv[3], NULL, 10) | 1;
+        fuzz_safetensors(atoi(argv[2]));
+    } else {
+        test_all();
+    }
     char command[300];
     snprintf(command, sizeof command, "rm -rf %s", directory);
     if (system(command) != 0) return 1;
