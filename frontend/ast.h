@@ -196,7 +196,7 @@ typedef enum dtm_statement_kind {
     DTM_STATEMENT_REGION,     /* forward | backward | update | fused { block }: name says which    (dumps) */
     /* in a machine */
     DTM_STATEMENT_GROUP,      /* name { block } */
-    /* in train, generate */
+    /* in train, generate; `arena BYTES` at the top of a dump */
     DTM_STATEMENT_SETTING,    /* name value */
     /* in parallel */
     DTM_STATEMENT_SPLITS,     /* name splits names [by cost] [using using [, zigzag]] [with settings] */

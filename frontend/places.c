@@ -31,7 +31,8 @@ static bool check_place(dtm_parser *parser, const dtm_statement *statement, dtm_
         dtm_parser_error(parser, statement->span, 107, "a line of `machine` is NAME = VALUE or NAME { .. }");
     if (statement->kind == DTM_STATEMENT_RETURN && section == DTM_SECTION_BODY && !in_def)
         dtm_parser_error(parser, statement->keyword, 107, "`return` has no place here: it is the last line of a `def`");
-    if (assigned || home_of(statement->kind) == section) return true;
+    bool arena = statement->kind == DTM_STATEMENT_SETTING && section == DTM_SECTION_FILE; /* tokens.c: only in dumps */
+    if (assigned || arena || home_of(statement->kind) == section) return true;
     if (said) return false;
     if (statement->kind == DTM_STATEMENT_ASSIGN && section == DTM_SECTION_SETTINGS) {
         dtm_parser_error(parser, statement->span, 101, "settings are written without `=`: `steps 200`");

@@ -344,14 +344,32 @@ void dtm_help(dtm_context *context, const char *format, ...) {
 size_t dtm_error_count(const dtm_context *context) { return context->errors; }
 size_t dtm_warning_count(const dtm_context *context) { return context->warnings; }
 
+/* A byte within a character of UTF-8. */
+static bool is_continuation(char byte) { return ((unsigned char)byte & 0xc0) == 0x80; }
+
+enum { EXCERPT_COLUMNS = 160 };
+
+/* The line with carets below. Of a very long line, as dumps have, what lies around the span. */
 static void print_excerpt(const dtm_context *context, FILE *out, dtm_span span, uint32_t line, uint32_t column) {
     const source *s = &context->sources[span.file];
-    size_t begin = s->lines[line - 1], end = begin;
+    size_t begin = s->lines[line - 1], end = begin, from = begin + column - 1;
     while (end < s->length && s->text[end] != '\n') end++;
-    fprintf(out, "%5u | %.*s\n      | ", line, (int)(end - begin), s->text + begin);
-    for (size_t i = begin; i < begin + column - 1; i++) fputc(s->text[i] == '\t' ? '\t' : ' ', out);
     size_t width = span.end > span.begin ? span.end - span.begin : 1;
-    if (span.begin + width > end) width = end > span.begin ? end - span.begin : 1;
+    if (from + width > end) width = end > from ? end - from : 1;
+    if (width > EXCERPT_COLUMNS) width = EXCERPT_COLUMNS;
+    size_t before = (EXCERPT_COLUMNS - width) / 2, first = begin, last = end;
+    if (end - begin > EXCERPT_COLUMNS) {
+        if (from - begin > before) first = from - before;
+        if (end - first < EXCERPT_COLUMNS) first = end - EXCERPT_COLUMNS;
+        if (first > from) first = from;
+        last = first + EXCERPT_COLUMNS < end ? first + EXCERPT_COLUMNS : end;
+    }
+    while (first > begin && first < from && is_continuation(s->text[first])) first++;
+    while (last < end && is_continuation(s->text[last])) last++;
+    fprintf(out, "%5u | %s%.*s%s\n      | ", line, first > begin ? ".. " : "", (int)(last - first), s->text + first,
+            last < end ? " .." : "");
+    if (first > begin) fputs("   ", out);
+    for (size_t i = first; i < from; i++) fputc(s->text[i] == '\t' ? '\t' : ' ', out);
     for (size_t i = 0; i < width; i++) fputc('^', out);
     fputc('\n', out);
 }
