@@ -129,8 +129,10 @@ static void check_use(verifier *v, dtm_op op, uint32_t index) {
         BREAK(v, data, 501, "%s uses %s before it is set", op_title(v, data), name_of(v, value));
     dtm_string of_use[16], of_def[16];
     int n_use = repeats_around(v, op, of_use), n_def = repeats_around(v, def, of_def);
-    if (dtm_op_get(v->module, def)->kind == DTM_OP_ACCUMULATE) {
-        if (dtm_enclosing(v->module, op, DTM_OP_MICROBATCH) == dtm_enclosing(v->module, def, DTM_OP_MICROBATCH))
+    dtm_op use_loop = dtm_enclosing(v->module, op, DTM_OP_MICROBATCH), def_loop = dtm_enclosing(v->module, def, DTM_OP_MICROBATCH);
+    if (use_loop && use_loop != def_loop) memmove(of_use, of_use + 1, (size_t)--n_use * sizeof *of_use);
+    if (dtm_op_get(v->module, def)->kind == DTM_OP_ACCUMULATE && def_loop) {
+        if (use_loop == def_loop)
             BREAK(v, data, 508, "%s uses %s, which is complete only after the microbatches", op_title(v, data),
                   name_of(v, value));
         memmove(of_def, of_def + 1, (size_t)--n_def * sizeof *of_def);

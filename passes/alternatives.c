@@ -27,6 +27,7 @@ static void add_try(tries *t, dtm_module *module, const char *edit) {
     dtm_alternative alternative = {edit, module, {0}};
     if (t->count < MOST_TRIES && compile(module)) {
         alternative.ledger = dtm_ledger_of(module, t->arena);
+        alternative.step_time = dtm_step_time(module);
         DTM_PUSH(t->arena, t->items, t->count, t->capacity, alternative);
     } else {
         dtm_module_destroy(module);
@@ -134,8 +135,8 @@ const dtm_alternative *dtm_alternative_without(const dtm_module *module, const d
         for (size_t j = 0; gone && j < a->ledger.count; j++)
             gone = !alike(module, entry, a->module, &a->ledger.entries[j]);
         if (!gone) continue;
-        if (!best || a->ledger.time < best->ledger.time ||
-            (a->ledger.time == best->ledger.time && a->ledger.sent < best->ledger.sent))
+        if (!best || a->step_time < best->step_time ||
+            (a->step_time == best->step_time && a->ledger.sent < best->ledger.sent))
             best = a;
     }
     return best;

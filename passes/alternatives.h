@@ -8,12 +8,13 @@ typedef struct dtm_alternative {
     const char *edit;      /* "mesh { dp = 8 }", "tp splits F, S" */
     dtm_module *module;    /* after fuse_collectives under that edit; NULL: it does not compile */
     dtm_ledger ledger;
+    double step_time; /* modelled, computation and communication one after another */
 } dtm_alternative;
 
 /* Every edit tried, in a fixed order. The modules live until dtm_alternatives_destroy. */
 dtm_alternative *dtm_alternatives_of(const dtm_module *source, dtm_arena *arena, size_t *count);
 void dtm_alternatives_destroy(dtm_alternative *alternatives, size_t count);
-/* The cheapest of them (least time, then bytes sent) in which no entry like `entry` (its collective, of values from the
+/* The cheapest of them (least step time, then bytes sent) in which no entry like `entry` (its collective, of values from the
  * same source line, on an axis of the same name) occurs, or NULL. */
 const dtm_alternative *dtm_alternative_without(const dtm_module *module, const dtm_ledger_entry *entry,
                                                const dtm_alternative *alternatives, size_t count);

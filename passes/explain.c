@@ -23,6 +23,7 @@ typedef struct explainer {
     dtm_module *module;
     const dtm_explain_options *options;
     dtm_ledger ledger;
+    double step_time;
     dtm_alternative *alternatives;
     size_t n_alternatives;
     dtm_arena *scratch;
@@ -131,8 +132,9 @@ static void print_reason(const explainer *e, size_t index) {
     const dtm_alternative *without =
         dtm_alternative_without(e->module, entry, e->alternatives, e->n_alternatives);
     if (!without) return;
-    dtm_text_printf(e->out, "     gone with: %s, which sends %s a rank and step instead of %s\n", without->edit,
-                    bytes_text(e, (double)without->ledger.sent), bytes_text(e, (double)e->ledger.sent));
+    dtm_text_printf(e->out, "     gone with: %s, which sends %s a rank and step instead of %s; a step takes %s instead of %s\n",
+                    without->edit, bytes_text(e, (double)without->ledger.sent), bytes_text(e, (double)e->ledger.sent),
+                    seconds_text(e, without->step_time), seconds_text(e, e->step_time));
 }
 
 /* ---- totals ---- */
@@ -242,6 +244,7 @@ static void explain_json(const explainer *e) {
 void dtm_explain(const dtm_module *source, dtm_module *module, const dtm_explain_options *options, dtm_text *out) {
     explainer e = {.module = module, .options = options, .scratch = dtm_arena_create(), .out = out};
     e.ledger = dtm_ledger_of(module, e.scratch);
+    e.step_time = dtm_step_time(module);
     if (options->json) explain_json(&e);
     else {
         e.alternatives = source ? dtm_alternatives_of(source, e.scratch, &e.n_alternatives) : NULL;

@@ -1,13 +1,14 @@
 /* fuse_collectives: joins collectives that go over the same axes into one (a bucket), where what the machine model says is
- * saved in latency exceeds what packing costs.
+ * saved in latency exceeds what packing costs. Nothing else moves, so every rank keeps one order.
  *
  *     up.d   = all_reduce(up.d.term on dp)
  *     down.d = all_reduce(down.d.term on dp)
  * becomes
  *     up.d, down.d = all_reduce(up.d.term, down.d.term on dp)
  *
- * A collective waits in its region's open bucket as long as nothing reads its result; the bucket stands where its last
- * member stood. Nothing else moves, so every rank keeps one order. */
+ * A collective waits in its region's open bucket as long as nothing reads a member's result: the bucket stands where its
+ * last member stood. Once something has read one, the bucket's place is fixed, and a later collective joins it only if
+ * its operands stand before that place. */
 #include "passes/cost.h"
 #include "passes/passes.h"
 
@@ -20,6 +21,8 @@ typedef struct bucket {
     size_t count;
     double alone; /* seconds, the members one by one */
     int64_t payload;
+    bool fixed; /* something has read a member */
+    size_t place; /* where it stands, an index of the region's operators as they were */
 } bucket;
 
 typedef struct buckets {
@@ -27,6 +30,7 @@ typedef struct buckets {
     dtm_arena *scratch;
     bucket **open;
     size_t count, capacity;
+    uint32_t *position; /* by operator: its index in the region at hand, from 1; 0: not in it */
 } buckets;
 
 static bool is_bucketed(const dtm_op_data *op) {
@@ -70,9 +74,25 @@ static bool joining_pays(const dtm_module *module, const bucket *b, dtm_op op) {
     return together + copies < b->alone + cost.time;
 }
 
-static void add_member(const dtm_module *module, bucket *b, dtm_op op) {
-    dtm_collective_cost cost = dtm_collective_cost_of(module, op);
+/* Whether what a collective takes is there at a place of its region. */
+static bool operands_before(const buckets *all, dtm_op op, size_t place) {
+    const dtm_op_data *data = &all->module->ops[op];
+    for (uint32_t i = 0; i < data->n_operands; i++) {
+        dtm_op def = all->module->values[data->operands[i]].def;
+        /* What a nested region sets counts with the operator that holds the region. */
+        while (def && all->module->ops[def].region != data->region) {
+            def = all->module->regions[all->module->ops[def].region].parent;
+        }
+        if (def && all->position[def] > place) return false;
+    }
+    return true;
+}
+
+static void add_member(buckets *all, bucket *b, dtm_op op, size_t place) {
+    dtm_collective_cost cost = dtm_collective_cost_of(all->module, op);
     b->members[b->count++] = op;
+    if (!b->fixed) b->place = place;
+    for (size_t i = 0; i < b->count; i++) all->position[b->members[i]] = (uint32_t)b->place + 1;
     b->alone += cost.time;
     b->payload += cost.payload;
 }
@@ -83,8 +103,8 @@ static dtm_string joined_reason(buckets *all, const bucket *b) {
                              tensors_of(all->module, b));
 }
 
-/* Writes a bucket as one operator in the place of its last member. */
-static void close_bucket(buckets *all, const bucket *b) {
+/* Writes a bucket as one operator in its place. */
+static void close_bucket(buckets *all, const bucket *b, const dtm_op *ops) {
     if (b->count < 2) return;
     dtm_module *module = all->module;
     dtm_value operands[MOST_MEMBERS], results[MOST_MEMBERS];
@@ -97,7 +117,7 @@ static void close_bucket(buckets *all, const bucket *b) {
             types[n] = module->values[results[n]].type;
             n++;
         }
-    dtm_op last = b->members[b->count - 1];
+    dtm_op last = ops[b->place];
     dtm_builder builder = dtm_builder_before(module, last);
     builder.span = module->ops[b->members[0]].span;
     builder.place = module->ops[b->members[0]].place;
@@ -112,49 +132,45 @@ static void close_bucket(buckets *all, const bucket *b) {
     for (size_t i = 0; i < b->count; i++) dtm_op_remove(module, b->members[i]);
 }
 
-static void close_at(buckets *all, size_t index) {
-    close_bucket(all, all->open[index]);
-    memmove(all->open + index, all->open + index + 1, (all->count - index - 1) * sizeof *all->open);
-    all->count--;
-}
-
-static void join(buckets *all, dtm_op op) {
-    for (size_t i = 0; i < all->count; i++)
-        if (same_kind(all->module, all->open[i]->members[0], op)) {
-            if (joining_pays(all->module, all->open[i], op)) {
-                add_member(all->module, all->open[i], op);
-                return;
-            }
-            close_at(all, i);
-            break;
-        }
+static void join(buckets *all, dtm_op op, size_t place) {
+    for (size_t i = all->count; i-- > 0;) {
+        bucket *b = all->open[i];
+        if (!same_kind(all->module, b->members[0], op) || (b->fixed && !operands_before(all, op, b->place))) continue;
+        if (!joining_pays(all->module, b, op)) continue;
+        add_member(all, b, op, place);
+        return;
+    }
     bucket *b = dtm_arena_alloc(all->scratch, sizeof *b);
-    add_member(all->module, b, op);
+    add_member(all, b, op, place);
     DTM_PUSH(all->scratch, all->open, all->count, all->capacity, b);
 }
 
-static void bucket_region(dtm_module *module, dtm_region region, dtm_arena *scratch) {
-    buckets all = {.module = module, .scratch = scratch};
-    /* The list as it stands: closing buckets changes it on the way. */
+static void fix_what_is_read(buckets *all, dtm_op op) {
+    for (size_t k = 0; k < all->count; k++)
+        for (size_t m = 0; m < all->open[k]->count && !all->open[k]->fixed; m++)
+            all->open[k]->fixed = reads(all->module, op, all->open[k]->members[m]);
+}
+
+static void bucket_region(dtm_module *module, dtm_region region, dtm_arena *scratch, uint32_t *position) {
+    buckets all = {.module = module, .scratch = scratch, .position = position};
+    /* The list as it stands: writing buckets changes it in the end. */
     size_t n_ops = module->regions[region].n_ops;
     dtm_op *ops = dtm_arena_alloc(scratch, (n_ops + 1) * sizeof *ops);
     if (n_ops) memcpy(ops, module->regions[region].ops, n_ops * sizeof *ops);
     for (size_t i = 0; i < n_ops; i++) {
-        for (size_t k = all.count; k-- > 0;)
-            for (size_t m = 0; m < all.open[k]->count; m++)
-                if (reads(module, ops[i], all.open[k]->members[m])) {
-                    close_at(&all, k);
-                    break;
-                }
-        if (module->ops[ops[i]].body) bucket_region(module, module->ops[ops[i]].body, scratch);
-        else if (is_bucketed(&module->ops[ops[i]])) join(&all, ops[i]);
+        position[ops[i]] = (uint32_t)i + 1;
+        fix_what_is_read(&all, ops[i]);
+        if (is_bucketed(&module->ops[ops[i]])) join(&all, ops[i], i);
     }
-    while (all.count) close_at(&all, 0);
+    for (size_t k = 0; k < all.count; k++) close_bucket(&all, all.open[k], ops);
+    for (size_t i = 0; i < n_ops; i++)
+        if (module->ops[ops[i]].body) bucket_region(module, module->ops[ops[i]].body, scratch, position);
 }
 
 bool dtm_pass_fuse_collectives(dtm_module *module) {
     dtm_arena *scratch = dtm_arena_create();
-    bucket_region(module, module->body, scratch);
+    uint32_t *position = dtm_arena_alloc(scratch, module->n_ops * sizeof *position);
+    bucket_region(module, module->body, scratch, position);
     dtm_arena_destroy(scratch);
     module->after = dtm_string_of(module->context, "fuse_collectives");
     return true;

@@ -35,6 +35,24 @@ dtm_ledger dtm_ledger_of(dtm_module *module, dtm_arena *arena) {
     return c.ledger;
 }
 
+static void add_time(dtm_module *module, dtm_op op, void *state) {
+    const dtm_op_data *data = dtm_op_get(module, op);
+    if (data->body) return;
+    double count = 1;
+    for (dtm_op at = dtm_enclosing(module, op, DTM_OP_NONE); at; at = dtm_enclosing(module, at, DTM_OP_NONE)) {
+        const dtm_op_data *around = dtm_op_get(module, at);
+        if (around->kind == DTM_OP_REPEAT || around->kind == DTM_OP_MICROBATCH) count *= (double)around->attributes.copies;
+    }
+    bool collective = dtm_is_collective(data->kind);
+    *(double *)state += count * (collective ? dtm_collective_cost_of(module, op).time : dtm_op_time(module, op));
+}
+
+double dtm_step_time(dtm_module *module) {
+    double time = 0;
+    dtm_walk(module, add_time, &time);
+    return time;
+}
+
 const char *dtm_axes_text(const dtm_module *module, uint16_t axes, dtm_arena *arena) {
     dtm_text text = {arena, NULL, 0, 0};
     for (int a = 0; a < module->settings.mesh.count; a++)

@@ -29,6 +29,8 @@ typedef struct dtm_ledger {
 dtm_ledger dtm_ledger_of(dtm_module *module, dtm_arena *arena);
 /* Checks every contract of `parallel { expect .. }` on collectives; E0701 for each that does not hold, naming causes. */
 bool dtm_ledger_check(dtm_module *module, const dtm_ledger *ledger);
+/* Seconds of a step by the machine model: every operator and every collective, one after another. */
+double dtm_step_time(dtm_module *module);
 /* "dp.tp" */
 const char *dtm_axes_text(const dtm_module *module, uint16_t axes, dtm_arena *arena);
 

@@ -49,14 +49,15 @@ static bool varies(const splitter *s, const dtm_op_data *op) {
 
 /* ---- 1. reductions over time become accumulations ---- */
 
-static void accumulate_before(splitter *s, dtm_op op) {
+/* The accumulation stands where the term is made; the rest of the reduction stays where it was. */
+static void accumulate_term(splitter *s, dtm_op op) {
     dtm_module *module = s->module;
     dtm_value term = dtm_op_get(module, op)->operands[0], result = dtm_op_get(module, op)->results[0];
     dtm_type_data type = *dtm_value_type(module, term);
     type.sum &= (uint16_t)~s->time;
     type.max &= (uint16_t)~s->time;
     dtm_type made = dtm_type_intern(module, &type);
-    dtm_builder builder = dtm_builder_before(module, op);
+    dtm_builder builder = dtm_builder_after(module, dtm_value_get(module, term)->def);
     builder.why = dtm_string_of(module->context, "a sum over microbatches is complete after the last");
     bool sent = dtm_op_get(module, op)->attributes.axes & ~s->time;
     const char *name = sent ? dtm_arena_printf(s->scratch, "%s.sum", dtm_value_name(module, result))
@@ -79,9 +80,8 @@ static void rewrite_reductions(splitter *s, dtm_region region) {
         const dtm_op_data *data = dtm_op_get(s->module, op);
         if (data->body) rewrite_reductions(s, data->body);
         else if (data->kind == DTM_OP_ALL_REDUCE && data->attributes.axes & s->time) {
-            size_t before = s->module->regions[region].n_ops;
-            accumulate_before(s, op);
-            i += s->module->regions[region].n_ops - before;
+            accumulate_term(s, op);
+            i = 0; /* the region has changed; reductions done are no longer over time */
         } else if (data->kind > DTM_OP_AS_TERM && data->attributes.axes & s->time) {
             s->good = false;
             dtm_error(s->module->context, data->span, 411,
@@ -105,7 +105,7 @@ static void classify(dtm_module *module, dtm_op op, void *state) {
     splitter *s = state;
     const dtm_op_data *data = dtm_op_get(module, op);
     if (data->body) return;
-    phase is = BEFORE;
+    phase is = dtm_enclosing(module, op, DTM_OP_UPDATE) ? AFTER : BEFORE;
     if (varies(s, data)) is = LOOP;
     else
         for (uint32_t i = 0; i < data->n_operands; i++) {
@@ -230,6 +230,7 @@ static void emit_loop(splitter *s, const dtm_op *tops, size_t n_tops) {
     dtm_op loop = dtm_build_region(&builder, DTM_OP_MICROBATCH, &attributes);
     dtm_region body = dtm_op_get(s->module, loop)->body;
     for (size_t i = 0; i < n_tops; i++) {
+        if (!has_phase(s, dtm_op_get(s->module, tops[i])->body, LOOP)) continue;
         builder = dtm_builder_at_end(s->module, body);
         dtm_op region = dtm_build_region(&builder, dtm_op_get(s->module, tops[i])->kind, NULL);
         emit(s, dtm_op_get(s->module, tops[i])->body, dtm_op_get(s->module, region)->body, LOOP);
@@ -249,13 +250,10 @@ static void emit_outside(splitter *s, const dtm_op *tops, size_t n_tops, phase w
 static void rebuild(splitter *s) {
     dtm_module *module = s->module;
     dtm_region_data *body = &module->regions[module->body];
-    dtm_op tops[8] = {0}, update = 0;
+    dtm_op tops[8] = {0};
     size_t n_tops = 0;
-    for (size_t i = 0; i < body->n_ops; i++) {
-        dtm_op op = body->ops[i];
-        if (dtm_op_get(module, op)->kind == DTM_OP_UPDATE) update = op;
-        else if (op != s->early_loop && n_tops < 8) tops[n_tops++] = op;
-    }
+    for (size_t i = 0; i < body->n_ops; i++)
+        if (body->ops[i] != s->early_loop && n_tops < 8) tops[n_tops++] = body->ops[i];
     body->n_ops = 0;
     emit_outside(s, tops, n_tops, BEFORE);
     if (s->early_loop) {
@@ -267,9 +265,6 @@ static void rebuild(splitter *s) {
     emit_loop(s, tops, n_tops);
     emit_outside(s, tops, n_tops, AFTER);
     for (size_t i = 0; i < n_tops; i++) dtm_op_get(module, tops[i])->region = 0;
-    if (!update) return;
-    dtm_op_get(module, update)->region = 0;
-    dtm_op_move(module, update, module->body, -1);
 }
 
 bool dtm_pass_microbatch(dtm_module *module) {
