@@ -115,7 +115,7 @@ static void fill_attention(caller *c, const roles *r, bool backward) {
 
 /* Moves the pointers for the further dimensions of the batch: `outer` counts their combinations. */
 static void write_outer(caller *c, const roles *r, const dtm_value *values, int count, dtm_text *out) {
-    dtm_text_printf(out, "        int64_t rest = outer;\n        void *at[%d];\n", count);
+    dtm_text_printf(out, "        int64_t rest = outer;\n        (void)rest;\n        void *at[%d];\n", count);
     for (int i = 0; i < count; i++) dtm_text_printf(out, "        at[%d] = a->buffers[%d];\n", i, i);
     const dtm_type_data *q = type_of(c, values[0]);
     for (int m = 0; m < r->n_more; m++) {

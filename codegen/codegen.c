@@ -115,9 +115,15 @@ uint32_t dtm_step_state(dtm_generator *g) {
 /* ---- places ---- */
 
 
+/* The index may grow the table: the table is read after it is known. */
+static const dtm_plan_buffer *buffer_of(dtm_generator *g, dtm_value value) {
+    uint32_t index = dtm_buffer_index(g, value);
+    return &g->buffers[index];
+}
+
 /* A buffer like the value's, in the slot `distance` copies further on, or (`copy` >= 0) in that of one copy. */
 static dtm_plan_buffer moved_buffer(dtm_generator *g, dtm_value value, int64_t distance, int64_t copy) {
-    dtm_plan_buffer buffer = g->buffers[dtm_buffer_index(g, value)];
+    dtm_plan_buffer buffer = *buffer_of(g, value);
     if (buffer.modulus > 1 && copy >= 0) {
         buffer.offset += (copy + buffer.shift) % buffer.modulus * buffer.stride;
         buffer.modulus = 1;
@@ -248,7 +254,7 @@ static void lower_input(dtm_generator *g, dtm_op op) {
     dtm_plan_input input;
     memset(&input, 0, sizeof input);
     input.name = text_of(g, data->attributes.name);
-    input.dtype = g->buffers[dtm_buffer_index(g, data->results[0])].dtype;
+    input.dtype = buffer_of(g, data->results[0])->dtype;
     input.rank = type->rank;
     for (int i = 0; i < type->rank; i++)
         input.dims[i] = (dtm_plan_dim){dtm_dim_name(module_of(g), type->dims[i]), module_of(g)->dims[type->dims[i]].size};
@@ -264,7 +270,7 @@ static void lower_sink(dtm_generator *g, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
     dtm_value value = data->operands[data->n_operands - 1];
     if (data->kind == DTM_OP_STORE) {
-        dtm_plan_buffer weight = g->buffers[dtm_buffer_index(g, data->operands[0])];
+        dtm_plan_buffer weight = *buffer_of(g, data->operands[0]);
         put(g, op, value, &weight);
         return;
     }

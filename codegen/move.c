@@ -47,7 +47,8 @@ static void line(mover *m, int depth, const char *text) {
 static int open_loops(mover *m, const dtm_type_data *type) {
     dtm_arena *arena = m->g->arena;
     line(m, 1, "for (int64_t u = begin; u < end; u++) {");
-    if (type->rank > 1) line(m, 2, "int64_t rest = u;");
+    line(m, 2, "int64_t rest = u;");
+    line(m, 2, "(void)rest;");
     for (int i = type->rank - 2; i >= 0; i--) {
         const char *size = dim_size(m, type, i);
         if (i == 0) line(m, 2, dtm_arena_printf(arena, "const int64_t i%u = rest;", type->dims[i]));

@@ -352,6 +352,7 @@ static void write_unit_indices(writer *w, const char *u, int except) {
         if (!w->n->loops[l].inner && l != except) last = l;
     if (last < 0) return;
     line(w, "int64_t rest = %s;", u);
+    line(w, "(void)rest;");
     for (int l = last; l >= 0; l--) {
         if (w->n->loops[l].inner || l == except) continue;
         bool first = true;
@@ -503,7 +504,7 @@ static void write_extent(writer *w, dtm_text *out) {
 static void write_pointers(nest *n, dtm_text *out) {
     for (size_t i = 0; i < n->n_touched; i++) {
         const char *type = dtm_c_type((dtm_dtype)dtm_value_type(n->g->module, n->touched[i])->dtype);
-        dtm_text_printf(out, "    %s *const b%zu = a->buffers[%zu];\n", type, i, i);
+        dtm_text_printf(out, "    %s *const b%zu = a->buffers[%zu];\n    (void)b%zu;\n", type, i, i, i);
     }
     for (size_t i = 0; i < n->n_extra; i++)
         if (n->extra[i] == n->g->step_state)

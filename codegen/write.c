@@ -183,7 +183,7 @@ static void write_launch(const dtm_generator *g, dtm_text *out, const dtm_plan_l
         dtm_text_printf(out, ", ");
         quoted(out, k->error);
         dtm_text_printf(out, ", %u", k->error_buffer);
-    }
+    } else dtm_text_printf(out, ", NULL, 0");
     dtm_text_printf(out, "}");
 }
 

@@ -209,6 +209,7 @@ typedef struct readers_state {
     dtm_op unit; /* the one that may overwrite */
     dtm_value result;
     int64_t last;  /* last position at which it is read otherwise */
+    bool by_unit;  /* the unit reads it too */
     bool conflict; /* unit reads it in a way that does not allow to overwrite it */
 } readers_state;
 
@@ -219,6 +220,7 @@ static void see_reader(planner *p, dtm_value read, dtm_op user, void *state) {
     if (data->kind == DTM_OP_STORE && data->operands[0] == read) return;
     if (data->kind == DTM_OP_GRADIENT && data->operands[0] == read) return;
     if (dtm_unit_of(p->module, user) == r->unit) {
+        r->by_unit = true;
         if (!dtm_may_overwrite(p->module, r->unit, r->result, read)) r->conflict = true;
         return;
     }
@@ -227,7 +229,7 @@ static void see_reader(planner *p, dtm_value read, dtm_op user, void *state) {
 
 /* Whether `result`, at its definition, may be written where `value` lies as far as value's readers are concerned. */
 static readers_state readers_before(planner *p, dtm_value value, dtm_value result) {
-    readers_state r = {value, dtm_unit_of(p->module, def_of(p, result)), result, -1, false};
+    readers_state r = {value, dtm_unit_of(p->module, def_of(p, result)), result, -1, false, false};
     each_user(p, value, see_reader, &r);
     if (r.last >= p->order.begin[r.unit]) r.conflict = true;
     return r;
@@ -258,7 +260,7 @@ static void place_store(planner *p, dtm_op op) {
     readers_state r = readers_before(p, weight, value);
     if (r.conflict) return;
     p->homes[value] = p->homes[weight];
-    group_of(p, weight)->busy_until = r.last;
+    group_of(p, weight)->busy_until = r.by_unit ? p->order.begin[r.unit] : r.last;
 }
 
 /* ---- carries ---- */
