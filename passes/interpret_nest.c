@@ -114,13 +114,15 @@ void dtm_nest_next(const dtm_nest *n, dtm_cursor *c) {
 }
 
 dtm_cursor dtm_cursor_begin(const dtm_nest *n) {
-    return (dtm_cursor){.live = !dtm_nest_empty(n)};
+    const int64_t none[DTM_NEST_TENSORS] = {0};
+    return dtm_cursor_from(n, none);
 }
 
-/* The same from given offsets on, for a nest inside another over the same tensors. */
 dtm_cursor dtm_cursor_from(const dtm_nest *n, const int64_t *offsets) {
-    dtm_cursor c = dtm_cursor_begin(n);
-    memcpy(c.offset, offsets, (size_t)n->tensors * sizeof *offsets);
+    dtm_cursor c; /* only what the nest has is set: this runs once an element of a product */
+    c.live = !dtm_nest_empty(n);
+    for (int l = 0; l < n->rank; l++) c.index[l] = 0;
+    for (int t = 0; t < n->tensors; t++) c.offset[t] = offsets[t];
     return c;
 }
 

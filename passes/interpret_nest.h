@@ -36,6 +36,7 @@ bool dtm_nest_close(dtm_nest *n);
 bool dtm_nest_empty(const dtm_nest *n);
 void dtm_nest_next(const dtm_nest *n, dtm_cursor *c);
 dtm_cursor dtm_cursor_begin(const dtm_nest *n);
+/* From given offsets on, for a nest inside another over the same tensors. */
 dtm_cursor dtm_cursor_from(const dtm_nest *n, const int64_t *offsets);
 void dtm_tile_fill(dtm_tile *tile, double number);
 bool dtm_call_need_whole(dtm_call *call, const dtm_tile *tile, dtm_dim dim);
