@@ -159,7 +159,7 @@ static void random_mesh(dtm_module *m) {
     }
 }
 
-static void split(dtm_type_data *type, int d, uint8_t axis, uint32_t unit) {
+__attribute__((noinline)) static void split(dtm_type_data *type, int d, uint8_t axis, uint32_t unit) {
     dtm_dim_layout *layout = &type->layout[d];
     layout->splits[layout->count++] = (dtm_split){axis, unit};
 }
