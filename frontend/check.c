@@ -300,7 +300,8 @@ static bool check_defines(dtm_checker *c) {
 
 static bool check_program(dtm_checker *c) {
     bool *done = dtm_arena_alloc(c->arena, c->n_files * sizeof *done);
-    bool good = declare_file(c, 0, done) & check_defines(c);
+    bool good = declare_file(c, 0, done);
+    good &= check_defines(c);
     if (dtm_error_count(c->context)) return false;
     if (!c->model) {
         dtm_error(c->context, (dtm_span){c->files[0].ast->file, 0, 0}, 208, "%s has no model",

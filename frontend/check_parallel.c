@@ -138,37 +138,42 @@ static bool read_splits(dtm_checker *c, const dtm_statement *s, const model_name
 
 /* ---- keep [REGION.]VALUE as [..] ---- */
 
-/* `outer.layer.x`: the value x of the repeat layer. */
-static bool read_kept_name(dtm_checker *c, const dtm_statement *s, const model_names *names, dtm_keep_rule *rule) {
-    const char *text = dtm_checker_text(c, s->name.text), *dot = strrchr(text, '.');
-    rule->value = dtm_string_of(c->context, dot ? dot + 1 : text);
-    if (dot) {
-        const char *begin = dot;
-        while (begin > text && begin[-1] != '.') begin--;
-        rule->region = dtm_string_intern(c->context, begin, (size_t)(dot - begin));
-    }
-    if (c->dump) return true;
-    if (rule->region && !is_repeat(names, rule->region)) {
+static bool check_regions(dtm_checker *c, const dtm_statement *s, const model_names *names, dtm_keep_rule *rule) {
+    const char *text = dtm_checker_text(c, s->name.text), *dot;
+    for (; (dot = strchr(text, '.')); text = dot + 1) {
+        rule->region = dtm_string_intern(c->context, text, (size_t)(dot - text));
+        if (c->dump || is_repeat(names, rule->region)) continue;
         dtm_error(c->context, s->name.span, 234, "the model has no repeat `%s`", dtm_checker_text(c, rule->region));
         dtm_string nearest = nearest_of(c, names, true, rule->region, rule->region);
-        if (nearest)
-            dtm_help(c->context, "did you mean `%s.%s`?", dtm_checker_text(c, nearest), dtm_checker_text(c, rule->value));
+        if (nearest) dtm_help(c->context, "did you mean `%s.%s`?", dtm_checker_text(c, nearest), dot + 1);
+        else if (!strchr(dot + 1, '.')) dtm_help(c->context, "`keep %s` names a value outside of all repeats", dot + 1);
         return false;
     }
-    if (is_set_in(names, rule->region, rule->value)) return true;
+    rule->value = dtm_string_of(c->context, text);
+    return true;
+}
+
+static bool not_set(dtm_checker *c, const dtm_statement *s, const model_names *names, const dtm_keep_rule *rule) {
     const char *value = dtm_checker_text(c, rule->value), *region = dtm_checker_text(c, rule->region);
-    dtm_error(c->context, s->name.span, 235, "`%s` is not set %s%s%s", value, dot ? "in `repeat " : "outside of all repeats",
-              region, dot ? "`" : "");
-    dtm_string nearest = nearest_of(c, names, false, rule->region, rule->value);
-    for (size_t i = 0; i < names->count && !nearest; i++) {
+    if (rule->region) dtm_error(c->context, s->name.span, 235, "`%s` is not set in the repeat `%s`", value, region);
+    else dtm_error(c->context, s->name.span, 235, "`%s` is not set outside of all repeats", value);
+    for (size_t i = 0; i < names->count; i++) {
         const model_name *n = &names->items[i];
         if (n->is_repeat || n->name != rule->value) continue;
         if (n->region) dtm_help(c->context, "did you mean `%s.%s`?", dtm_checker_text(c, n->region), value);
         else dtm_help(c->context, "did you mean `%s`, without a repeat?", value);
         return false;
     }
-    if (nearest) dtm_help(c->context, "did you mean `%s%s%s`?", region, dot ? "." : "", dtm_checker_text(c, nearest));
+    dtm_string nearest = nearest_of(c, names, false, rule->region, rule->value);
+    if (nearest)
+        dtm_help(c->context, "did you mean `%s%s%s`?", region, rule->region ? "." : "", dtm_checker_text(c, nearest));
     return false;
+}
+
+/* `outer.layer.x`: the value x of the repeat layer. */
+static bool read_kept_name(dtm_checker *c, const dtm_statement *s, const model_names *names, dtm_keep_rule *rule) {
+    return check_regions(c, s, names, rule) &&
+           (c->dump || is_set_in(names, rule->region, rule->value) || not_set(c, s, names, rule));
 }
 
 static bool add_kept_axis(dtm_checker *c, const dtm_axis_use *use, dtm_keep_rule *rule) {

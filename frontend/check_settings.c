@@ -151,7 +151,8 @@ bool dtm_section_number(dtm_checker *c, const dtm_expr *expr, const char *what, 
     if (*value >= range.least && *value <= range.most) return true; /* no NaN passes */
     dtm_text text = {.arena = c->arena};
     dtm_text_number(&text, *value);
-    dtm_error(c->context, expr->span, 230, "%s must be %s, it is %s", what, range.text, text.data);
+    dtm_error(c->context, expr->span, 230, "%s must be %s, it is %s", what, range.text,
+              *value == *value ? text.data : "no number");
     return false;
 }
 
@@ -265,8 +266,10 @@ static bool check_ranks(dtm_checker *c, const dtm_mesh *mesh) {
     double ranks = 1;
     for (int a = 0; a < mesh->count; a++) ranks *= (double)mesh->axes[a].size;
     if (ranks <= most_ranks) return true;
+    dtm_text text = {.arena = c->arena};
+    dtm_text_number(&text, ranks);
     dtm_error(c->context, c->mesh && !c->options->mesh ? c->mesh->keyword : nowhere, 403,
-              "the mesh has %.4g ranks; at most %.0f are possible", ranks, most_ranks);
+              "the mesh has %s ranks; at most %.0f are possible", text.data, most_ranks);
     dtm_help(c->context, "the ranks are the product of the sizes of all axes");
     return false;
 }
@@ -381,11 +384,10 @@ static bool read_machine(dtm_checker *c) {
 
 /* ---- --set ---- */
 
-static const char *const set_words[] = {"steps", "seed",     "clip",   "lr",    "microbatches", "precision",
-                                        "beta1", "beta2",    "eps",    "decay", "momentum",     "warmup",
-                                        "floor", "optimizer", "peak",   "schedule", "chunks",   "stages",
-                                        "zero",  "recompute"};
-enum { REFUSED_SETS = 4 }; /* the last ones: the language has them, this version does not */
+static const char *const set_words[] = {
+    "steps", "seed",  "clip",     "lr",     "microbatches", "precision", "optimizer", "beta1",  "beta2", "eps",
+    "decay", "momentum", "peak",  "warmup", "floor",        "schedule",  "chunks",    "stages", "zero",  "recompute"};
+enum { REFUSED_SETS = 5 }; /* the last ones: the language has them, this version does not */
 
 /* Read as a line of `train`, so that a value may be whatever stands there. */
 static bool parse_set(dtm_checker *c, const char *option, const char *key, const char *value, dtm_entries *sets) {
