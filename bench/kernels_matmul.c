@@ -42,7 +42,8 @@ static double run_dtm(const dtm_matmul_sizes *z, void **buffers, int threads, vo
     const int64_t extent = dtm_matmul_extent((const int64_t *)z);
     double start = now();
     for (int t = 0; t < threads; t++) {
-        jobs[t] = (job){{.buffers = buffers, .sizes = (const int64_t *)z, .scratch = scratch[t]}, extent * t / threads,
+        jobs[t] = (job){{.buffers = buffers, .sizes = (const int64_t *)z, .scratch = scratch[t]},
+                        extent * t / threads,
                         extent * (t + 1) / threads};
         if (t) pthread_create(&pool[t], NULL, work, &jobs[t]);
     }
@@ -53,10 +54,13 @@ static double run_dtm(const dtm_matmul_sizes *z, void **buffers, int threads, vo
 
 int main(int argc, char **argv) {
     const int threads = argc > 1 ? atoi(argv[1]) : 2;
-    static const struct { char form[3]; int64_t m, n, k; } shapes[] = {
-        {"nn", 1024, 1024, 1024}, {"nn", 2048, 768, 768}, {"nt", 2048, 768, 768},  {"tn", 768, 768, 2048},
+    static const struct {
+        char form[3];
+        int64_t m, n, k;
+    } shapes[] = {
+        {"nn", 1024, 1024, 1024}, {"nn", 2048, 768, 768},  {"nt", 2048, 768, 768},  {"tn", 768, 768, 2048},
         {"nn", 2048, 1536, 384},  {"nt", 2048, 1536, 384}, {"nn", 2048, 384, 1024}, {"tn", 384, 1024, 2048},
-        {"nn", 2048, 384, 384},   {"nt", 512, 3072, 768}, {"nn", 512, 3072, 768}, {"nt", 512, 32000, 768},
+        {"nn", 2048, 384, 384},   {"nt", 512, 3072, 768},  {"nn", 512, 3072, 768},  {"nt", 512, 32000, 768},
         {"nn", 2048, 256, 256},   {"tn", 32000, 768, 512},
     };
     if (threads == 1) clock_used = CLOCK_THREAD_CPUTIME_ID;
@@ -70,11 +74,19 @@ int main(int argc, char **argv) {
     for (unsigned s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const int64_t m = shapes[s].m, n = shapes[s].n, k = shapes[s].k;
         const int ta = shapes[s].form[0] == 't', tb = shapes[s].form[1] == 't';
-        float *a = aligned_alloc(64, (size_t)(4 * m * k)), *b = aligned_alloc(64, (size_t)(4 * k * n)), *c = aligned_alloc(64, (size_t)(4 * m * n));
+        float *a = aligned_alloc(64, (size_t)(4 * m * k)), *b = aligned_alloc(64, (size_t)(4 * k * n)),
+              *c = aligned_alloc(64, (size_t)(4 * m * n));
         for (int64_t i = 0; i < m * k; i++) a[i] = (float)(i % 7) - 3;
         for (int64_t i = 0; i < k * n; i++) b[i] = (float)(i % 5) - 2;
-        const dtm_matmul_sizes z = {.batch = 1, .m = m, .n = n, .k = k, .a_row = ta ? 1 : k, .a_col = ta ? m : 1,
-                                    .b_row = tb ? 1 : n, .b_col = tb ? k : 1, .c_row = n};
+        const dtm_matmul_sizes z = {.batch = 1,
+                                    .m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .a_row = ta ? 1 : k,
+                                    .a_col = ta ? m : 1,
+                                    .b_row = tb ? 1 : n,
+                                    .b_col = tb ? k : 1,
+                                    .c_row = n};
         void *buffers[] = {a, b, c};
         double best[4] = {1e9, 1e9, 1e9, 1e9}, from = now();
         for (int round = 0; round < 4 || now() - from < 1.0; round++) {
@@ -89,7 +101,8 @@ int main(int argc, char **argv) {
             if ((t = now() - t) < best[2]) best[2] = t;
 #ifdef WITH_CBLAS
             t = now();
-            cblas_sgemm(101, ta ? 112 : 111, tb ? 112 : 111, (int)m, (int)n, (int)k, 1, a, (int)(ta ? m : k), b, (int)(tb ? k : n), 0, c, (int)n);
+            cblas_sgemm(101, ta ? 112 : 111, tb ? 112 : 111, (int)m, (int)n, (int)k, 1, a, (int)(ta ? m : k), b,
+                        (int)(tb ? k : n), 0, c, (int)n);
             if ((t = now() - t) < best[3]) best[3] = t;
 #endif
         }

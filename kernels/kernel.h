@@ -1,7 +1,7 @@
 /* The calling convention of compute kernels on the CPU: what code generation emits and what the runtime calls.
  *
- * A kernel is a function over an outer iteration space [0, extent). The runtime cuts that space into parts and calls the
- * kernel once a part, from the threads of its pool, in any order and at the same time:
+ * A kernel is a function over an outer iteration space [0, extent). The runtime cuts that space into parts and calls
+ * the kernel once a part, from the threads of its pool, in any order and at the same time:
  *
  *     extent = 12     thread 0: kernel(args, 0, 4)   thread 1: kernel(args, 4, 8)   thread 0: kernel(args, 8, 12)
  *
@@ -27,9 +27,9 @@
  *     int64_t NAME_scratch_bytes(const int64_t *sizes);    for one thread
  *
  * `sizes` of a kernel of the library is a struct of int64_t only (dtm_attention_sizes, ...), so that code generation
- * fills it by name and a plan stores it as plain integers: (const int64_t *)&the_struct. Its `buffers` are indexed by an
- * enum beside the kernel. Sizes and strides are in elements, of the local block; what depends on the rank (offsets of a
- * block in the whole tensor) is a size like any other, so one compiled kernel serves all ranks.
+ * fills it by name and a plan stores it as plain integers: (const int64_t *)&the_struct. Its `buffers` are indexed by
+ * an enum beside the kernel. Sizes and strides are in elements, of the local block; what depends on the rank (offsets
+ * of a block in the whole tensor) is a size like any other, so one compiled kernel serves all ranks.
  *
  * Everything under kernels/cpu is a header of static functions: included by a generated file that is compiled once per
  * instruction set (x86-64, x86-64-v3, x86-64-v4). Compile with
@@ -49,7 +49,7 @@ typedef struct dtm_kernel_args {
     const int64_t *sizes;  /* the kernel's dtm_NAME_sizes, or what generated code agreed on with itself */
     const double *numbers; /* scalars known only at run time: learning rate, loss scale, ... */
     void *scratch;         /* this thread's workspace */
-    int64_t *error;        /* NULL, or a word that holds DTM_KERNEL_OK until a kernel finds a bad input: dtm_kernel_report */
+    int64_t *error; /* NULL, or a word that holds DTM_KERNEL_OK until a kernel finds a bad input: dtm_kernel_report */
 } dtm_kernel_args;
 
 typedef void dtm_kernel(const dtm_kernel_args *args, int64_t begin, int64_t end);

@@ -25,9 +25,15 @@ static int failures, checks;
     } while (0)
 
 static uint64_t state = 1;
-static uint32_t roll(void) { return dtm_random_bits(7, 7, state++); }
-static int64_t below(int64_t n) { return (int64_t)(roll() % (uint64_t)n); }
-static float number(void) { return dtm_random_unit(roll()) * 2 - 1; }
+static uint32_t roll(void) {
+    return dtm_random_bits(7, 7, state++);
+}
+static int64_t below(int64_t n) {
+    return (int64_t)(roll() % (uint64_t)n);
+}
+static float number(void) {
+    return dtm_random_unit(roll()) * 2 - 1;
+}
 
 static float *fresh(int64_t count) {
     float *x = malloc((size_t)(count > 0 ? count : 1) * sizeof(float));
@@ -104,10 +110,13 @@ static void run_twice(const dtm_kernel_entry *kernel, dtm_kernel_args args, void
     }
 }
 
-#define ENTRY(name) {#name, name, name##_extent, name##_scratch_bytes}
-static const dtm_kernel_entry attention_forward = ENTRY(dtm_attention_forward), attention_backward = ENTRY(dtm_attention_backward),
-                              matmul = ENTRY(dtm_matmul), pack = ENTRY(dtm_pack), gather = ENTRY(dtm_rows_gather),
-                              scatter = ENTRY(dtm_rows_scatter), rope = ENTRY(dtm_rope), rope_table = ENTRY(dtm_rope_table);
+#define ENTRY(name)                                                                                                    \
+    { #name, name, name##_extent, name##_scratch_bytes }
+static const dtm_kernel_entry attention_forward = ENTRY(dtm_attention_forward),
+                              attention_backward = ENTRY(dtm_attention_backward), matmul = ENTRY(dtm_matmul),
+                              pack = ENTRY(dtm_pack), gather = ENTRY(dtm_rows_gather),
+                              scatter = ENTRY(dtm_rows_scatter), rope = ENTRY(dtm_rope),
+                              rope_table = ENTRY(dtm_rope_table);
 
 /* ---- prelude ---- */
 
@@ -119,11 +128,21 @@ static double ulps(float got, double want) {
     return fabs(got - want) / fmax(ldexp(1, exponent - 24), 0x1p-149);
 }
 
-static double sigmoid_of(double x) { return 1 / (1 + exp(-x)); }
-static double silu_of(double x) { return x * sigmoid_of(x); }
-static double gelu_of(double x) { return 0.5 * x * erfc(-x * sqrt(0.5)); }
-static double gelu_tanh_of(double x) { return x * sigmoid_of(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)); }
-static double rsqrt_of(double x) { return 1 / sqrt(x); }
+static double sigmoid_of(double x) {
+    return 1 / (1 + exp(-x));
+}
+static double silu_of(double x) {
+    return x * sigmoid_of(x);
+}
+static double gelu_of(double x) {
+    return 0.5 * x * erfc(-x * sqrt(0.5));
+}
+static double gelu_tanh_of(double x) {
+    return x * sigmoid_of(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+}
+static double rsqrt_of(double x) {
+    return 1 / sqrt(x);
+}
 
 typedef struct math_case {
     const char *name;
@@ -132,7 +151,7 @@ typedef struct math_case {
 } math_case;
 
 #define MATH_LOOP(name)                                                                                                \
-    static void loop_##name(const float *x, float *y, int n) {                                                        \
+    static void loop_##name(const float *x, float *y, int n) {                                                         \
         for (int i = 0; i < n; i++) y[i] = dtm_##name(x[i]);                                                           \
     }
 MATH_LOOP(exp)
@@ -170,7 +189,8 @@ static void test_function(math_case c, void (*loop)(const float *, float *, int)
     CHECK(worst <= c.limit, "%s is %.2f ulp off at %g", c.name, worst, at);
 }
 
-static void test_slope(const char *name, void (*loop)(const float *, float *, int), double (*of)(double), double limit) {
+static void test_slope(const char *name, void (*loop)(const float *, float *, int), double (*of)(double),
+                       double limit) {
     double worst = 0;
     for (int i = -3000; i <= 3000; i++) {
         float x = (float)i * 0.005f, y;
@@ -219,7 +239,10 @@ static void test_prelude(void) {
 
 /* Random123's known answers. */
 static void test_philox(void) {
-    static const struct { uint64_t seed, stream, block; uint32_t want[4]; } known[] = {
+    static const struct {
+        uint64_t seed, stream, block;
+        uint32_t want[4];
+    } known[] = {
         {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
         {UINT64_MAX, UINT64_MAX, UINT64_MAX, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
         {0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
@@ -266,7 +289,8 @@ static matmul_case matmul_of(int64_t batch, int64_t m, int64_t n, int64_t k, int
     z->a_row = ta ? 1 : (k + pad) * (1 + wide), z->a_col = ta ? m + pad : 1 + wide;
     z->b_row = tb ? 1 : (n + pad) * (1 + wide), z->b_col = tb ? k + pad : 1 + wide;
     z->c_row = n + pad;
-    z->a_batch = m * (k + pad) * (1 + wide) + (ta ? k * pad + pad : 0), z->b_batch = k * (n + pad) * (1 + wide) + (tb ? n * pad + pad : 0);
+    z->a_batch = m * (k + pad) * (1 + wide) + (ta ? k * pad + pad : 0),
+    z->b_batch = k * (n + pad) * (1 + wide) + (tb ? n * pad + pad : 0);
     z->c_batch = m * (n + pad);
     c.a_count = batch * z->a_batch, c.b_count = batch * z->b_batch, c.c_count = batch * z->c_batch;
     return c;
@@ -334,7 +358,8 @@ typedef struct attention_case {
 } attention_case;
 
 /* A layout of [b, s, h, width] in one of two orders, with a gap after each row. */
-static dtm_attention_strides lay(int64_t b, int64_t s, int64_t h, int64_t width, int order, int64_t gap, int64_t *count) {
+static dtm_attention_strides lay(int64_t b, int64_t s, int64_t h, int64_t width, int order, int64_t gap,
+                                 int64_t *count) {
     const int64_t row = width + gap;
     *count = b * s * h * row;
     if (order) return (dtm_attention_strides){s * h * row, row, s * row};
@@ -343,7 +368,8 @@ static dtm_attention_strides lay(int64_t b, int64_t s, int64_t h, int64_t width,
 
 static void attention_lay(attention_case *c) {
     dtm_attention_sizes *z = &c->z;
-    const int64_t b = z->batch, s = z->queries, t = z->keys, h = z->heads, g = z->kv_heads, k = z->width, v = z->v_width;
+    const int64_t b = z->batch, s = z->queries, t = z->keys, h = z->heads, g = z->kv_heads, k = z->width,
+                  v = z->v_width;
     int64_t *n = c->counts;
     z->q = lay(b, s, h, k, (int)below(2), below(3), &n[DTM_ATTENTION_Q]);
     z->k = lay(b, t, g, k, (int)below(2), below(3), &n[DTM_ATTENTION_K]);
@@ -395,7 +421,8 @@ static void attention_row(attention_case *c, int64_t b, int64_t h, int64_t i, do
     for (int64_t j = 0; j < z->keys; j++) {
         p[j] = sum == 0 ? 0 : p[j] / sum, dp[j] = 0;
         for (int64_t x = 0; x < z->v_width; x++) {
-            const double v = AT(c->t[DTM_ATTENTION_V], z->v, b, j, g, x), d = AT(c->t[DTM_ATTENTION_DO], z->d_o, b, i, h, x);
+            const double v = AT(c->t[DTM_ATTENTION_V], z->v, b, j, g, x),
+                         d = AT(c->t[DTM_ATTENTION_DO], z->d_o, b, i, h, x);
             AT(c->want[DTM_ATTENTION_O], z->o, b, i, h, x) += p[j] * v;
             AT(c->want[DTM_ATTENTION_DV], z->dv, b, j, g, x) += p[j] * d;
             dp[j] += d * v;
@@ -437,21 +464,33 @@ static void test_attention_case(dtm_attention_sizes sizes) {
         for (int64_t h = 0; h < sizes.heads; h++)
             for (int64_t i = 0; i < sizes.queries; i++) attention_row(&c, b, h, i, p, p + sizes.keys);
     free(p);
-    const dtm_kernel_args args = {.buffers = (void *const *)(void *)c.t, .sizes = (const int64_t *)&c.z, .numbers = c.scale};
-    const int outs[] = {DTM_ATTENTION_O, DTM_ATTENTION_LSE}, back_outs[] = {DTM_ATTENTION_DQ, DTM_ATTENTION_DK, DTM_ATTENTION_DV};
-    run_twice(&attention_forward, args, (void **)c.t, outs, 2, (int64_t[]){c.counts[DTM_ATTENTION_O], c.counts[DTM_ATTENTION_LSE]});
+    const dtm_kernel_args args = {
+        .buffers = (void *const *)(void *)c.t, .sizes = (const int64_t *)&c.z, .numbers = c.scale};
+    const int outs[] = {DTM_ATTENTION_O, DTM_ATTENTION_LSE},
+              back_outs[] = {DTM_ATTENTION_DQ, DTM_ATTENTION_DK, DTM_ATTENTION_DV};
+    run_twice(&attention_forward, args, (void **)c.t, outs, 2,
+              (int64_t[]){c.counts[DTM_ATTENTION_O], c.counts[DTM_ATTENTION_LSE]});
     run_twice(&attention_backward, args, (void **)c.t, back_outs, 3, c.counts + DTM_ATTENTION_DQ);
     const dtm_attention_sizes *z = &c.z;
-    const struct { int which; dtm_attention_strides stride; int64_t s, h, width; } outputs[] = {
-        {DTM_ATTENTION_O, z->o, z->queries, z->heads, z->v_width},     {DTM_ATTENTION_LSE, z->lse, z->queries, z->heads, 1},
-        {DTM_ATTENTION_DQ, z->dq, z->queries, z->heads, z->width},     {DTM_ATTENTION_DK, z->dk, z->keys, z->kv_heads, z->width},
+    const struct {
+        int which;
+        dtm_attention_strides stride;
+        int64_t s, h, width;
+    } outputs[] = {
+        {DTM_ATTENTION_O, z->o, z->queries, z->heads, z->v_width},
+        {DTM_ATTENTION_LSE, z->lse, z->queries, z->heads, 1},
+        {DTM_ATTENTION_DQ, z->dq, z->queries, z->heads, z->width},
+        {DTM_ATTENTION_DK, z->dk, z->keys, z->kv_heads, z->width},
         {DTM_ATTENTION_DV, z->dv, z->keys, z->kv_heads, z->v_width},
     };
     for (int i = 0; i < 5; i++) {
-        const double d = attention_distance(&c, outputs[i].which, outputs[i].stride, outputs[i].s, outputs[i].h, outputs[i].width);
-        CHECK(d <= 1e-5, "tensor %d: %g (s %d t %d h %d g %d k %d v %d causal %d window %d offsets q %d k %d h %d g %d)",
+        const double d =
+            attention_distance(&c, outputs[i].which, outputs[i].stride, outputs[i].s, outputs[i].h, outputs[i].width);
+        CHECK(d <= 1e-5,
+              "tensor %d: %g (s %d t %d h %d g %d k %d v %d causal %d window %d offsets q %d k %d h %d g %d)",
               outputs[i].which, d, (int)z->queries, (int)z->keys, (int)z->heads, (int)z->kv_heads, (int)z->width,
-              (int)z->v_width, (int)z->causal, (int)z->window, (int)z->q_offset, (int)z->k_offset, (int)z->head_offset, (int)z->kv_offset);
+              (int)z->v_width, (int)z->causal, (int)z->window, (int)z->q_offset, (int)z->k_offset, (int)z->head_offset,
+              (int)z->kv_offset);
     }
     attention_free(&c);
 }
@@ -459,8 +498,12 @@ static void test_attention_case(dtm_attention_sizes sizes) {
 static void test_attention(int rounds) {
     static const int64_t lengths[] = {0, 1, 3, 5, 17, 65, 130, 49, 64, 300}, widths[] = {1, 3, 5, 16, 17, 64, 65, 32};
     for (int round = 0; round < rounds; round++) {
-        dtm_attention_sizes z = {.batch = below(3), .queries = lengths[below(10)], .keys = lengths[below(10)],
-                                 .width = widths[below(8)], .v_width = widths[below(8)], .causal = below(2)};
+        dtm_attention_sizes z = {.batch = below(3),
+                                 .queries = lengths[below(10)],
+                                 .keys = lengths[below(10)],
+                                 .width = widths[below(8)],
+                                 .v_width = widths[below(8)],
+                                 .causal = below(2)};
         if (below(2)) z.keys = z.queries;
         if (!below(3)) z.window = 1 + below(70);
         if (z.queries * z.keys > 20000) z.batch = 1, z.width = DTM_MIN(z.width, 17), z.v_width = DTM_MIN(z.v_width, 17);
@@ -481,13 +524,23 @@ static void test_attention(int rounds) {
 /* Two parts of the keys merge into the whole by their lse; large scores do not overflow. */
 static void test_attention_extremes(void) {
     enum { S = 20, K = 8 };
-    attention_case c = {.z = {.batch = 1, .heads = 1, .kv_heads = 1, .queries = S, .keys = S, .width = K, .v_width = K,
-                              .causal = 1, .ratio = 1, .queries_total = S, .keys_total = S}};
+    attention_case c = {.z = {.batch = 1,
+                              .heads = 1,
+                              .kv_heads = 1,
+                              .queries = S,
+                              .keys = S,
+                              .width = K,
+                              .v_width = K,
+                              .causal = 1,
+                              .ratio = 1,
+                              .queries_total = S,
+                              .keys_total = S}};
     attention_lay(&c);
     c.scale[0] = 3000;
     double p[2 * S];
     for (int64_t i = 0; i < S; i++) attention_row(&c, 0, 0, i, p, p + S);
-    const dtm_kernel_args args = {.buffers = (void *const *)(void *)c.t, .sizes = (const int64_t *)&c.z, .numbers = c.scale};
+    const dtm_kernel_args args = {
+        .buffers = (void *const *)(void *)c.t, .sizes = (const int64_t *)&c.z, .numbers = c.scale};
     run_whole(&attention_forward, args);
     const double d = attention_distance(&c, DTM_ATTENTION_O, c.z.o, S, 1, K);
     CHECK(d <= 1e-2, "large scores: %g", d);
@@ -502,8 +555,16 @@ static void test_attention_extremes(void) {
 
 static void test_rows_case(int64_t batch, int64_t tokens, int64_t rows, int64_t width, int64_t first, int64_t gap) {
     const int64_t vocabulary = first + rows + 2;
-    dtm_rows_sizes z = {.batch = batch, .tokens = tokens, .rows = rows, .width = width, .first = first, .vocabulary = vocabulary,
-                        .table_row = width + gap, .ids_batch = tokens + gap, .out_row = width + gap, .accumulate = below(2)};
+    dtm_rows_sizes z = {.batch = batch,
+                        .tokens = tokens,
+                        .rows = rows,
+                        .width = width,
+                        .first = first,
+                        .vocabulary = vocabulary,
+                        .table_row = width + gap,
+                        .ids_batch = tokens + gap,
+                        .out_row = width + gap,
+                        .accumulate = below(2)};
     z.table_batch = rows * z.table_row, z.out_batch = tokens * z.out_row;
     int64_t table_count = batch * z.table_batch, out_count = batch * z.out_batch;
     float *table = numbers(table_count), *out = numbers(out_count);
@@ -529,7 +590,8 @@ static void test_rows_case(int64_t batch, int64_t tokens, int64_t rows, int64_t 
         for (int64_t t = 0; t < tokens; t++)
             for (int64_t x = 0; x < width; x++) {
                 const int64_t row = ids[b * z.ids_batch + t] - first;
-                if (row >= 0 && row < rows) sum[b * z.table_batch + row * z.table_row + x] += out[b * z.out_batch + t * z.out_row + x];
+                if (row >= 0 && row < rows)
+                    sum[b * z.table_batch + row * z.table_row + x] += out[b * z.out_batch + t * z.out_row + x];
             }
     run_twice(&scatter, args, buffers, (int[]){DTM_ROWS_TABLE}, 1, &table_count);
     CHECK(distance(table, sum, table_count) <= 1e-6, "scatter");
@@ -547,7 +609,8 @@ static void test_rows(void) {
     static const int64_t sizes[] = {0, 1, 3, 5, 17, 65};
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < 6; j++)
-            for (int k = 0; k < 6; k++) test_rows_case(below(4), sizes[i], sizes[j], sizes[k], below(2) * 7, below(2) * 3);
+            for (int k = 0; k < 6; k++)
+                test_rows_case(below(4), sizes[i], sizes[j], sizes[k], below(2) * 7, below(2) * 3);
 }
 
 static void rope_want(const dtm_rope_sizes *z, int64_t offset, double base, const float *x, double *out) {
@@ -558,7 +621,8 @@ static void rope_want(const dtm_rope_sizes *z, int64_t offset, double base, cons
                 double *to = out + b * z->out_batch + p * z->out_position + h * z->out_head;
                 for (int64_t i = 0; i < z->width; i++) to[i] = in[i];
                 for (int64_t i = 0; i < z->part / 2; i++) {
-                    const double angle = (double)(p + offset) * pow(base, -2.0 * (double)i / (double)z->part) * (z->inverse ? -1 : 1);
+                    const double angle =
+                        (double)(p + offset) * pow(base, -2.0 * (double)i / (double)z->part) * (z->inverse ? -1 : 1);
                     const int64_t a = z->interleaved ? 2 * i : i, c = z->interleaved ? 2 * i + 1 : i + z->part / 2;
                     to[a] = in[a] * cos(angle) - in[c] * sin(angle);
                     to[c] = in[c] * cos(angle) + in[a] * sin(angle);
@@ -568,17 +632,27 @@ static void rope_want(const dtm_rope_sizes *z, int64_t offset, double base, cons
 
 static void test_rope_case(int64_t positions, int64_t heads, int64_t width, int64_t part, int64_t offset) {
     const int64_t row = width + below(3);
-    dtm_rope_sizes z = {.batch = 2, .positions = positions, .heads = heads, .width = width, .part = part,
-                        .interleaved = below(2), .inverse = below(2), .x_batch = positions * heads * row,
-                        .x_position = heads * row, .x_head = row, .out_batch = positions * heads * row,
-                        .out_position = row, .out_head = positions * row};
+    dtm_rope_sizes z = {.batch = 2,
+                        .positions = positions,
+                        .heads = heads,
+                        .width = width,
+                        .part = part,
+                        .interleaved = below(2),
+                        .inverse = below(2),
+                        .x_batch = positions * heads * row,
+                        .x_position = heads * row,
+                        .x_head = row,
+                        .out_batch = positions * heads * row,
+                        .out_position = row,
+                        .out_head = positions * row};
     const dtm_rope_table_sizes table_sizes = {positions, part, offset};
     int64_t count = 2 * positions * heads * row, table_count = positions * part;
     float *x = numbers(count), *out = numbers(count), *table = fresh(table_count);
     double *want = malloc((size_t)(count + 1) * sizeof *want);
     const double base[] = {10000};
     void *table_buffers[] = {table}, *buffers[] = {x, table, out};
-    run_twice(&rope_table, (dtm_kernel_args){.buffers = table_buffers, .sizes = (const int64_t *)&table_sizes, .numbers = base},
+    run_twice(&rope_table,
+              (dtm_kernel_args){.buffers = table_buffers, .sizes = (const int64_t *)&table_sizes, .numbers = base},
               table_buffers, (int[]){0}, 1, &table_count);
     for (int64_t i = 0; i < count; i++) want[i] = out[i];
     rope_want(&z, offset, base[0], x, want);
@@ -619,21 +693,26 @@ static void test_pack_case(int64_t bytes) {
         }
     }
     for (int i = (int)z.rank - 1; i >= 0; i--) {
-        z.from[order[0][i]] = from_count, from_count = from_count * DTM_MAX(z.size[order[0][i]], 1) + (below(4) ? 0 : 2);
+        z.from[order[0][i]] = from_count,
+        from_count = from_count * DTM_MAX(z.size[order[0][i]], 1) + (below(4) ? 0 : 2);
         z.to[order[1][i]] = to_count, to_count = to_count * DTM_MAX(z.size[order[1][i]], 1) + (below(4) ? 0 : 2);
     }
     from_count += z.from_offset, to_count += z.to_offset;
     int64_t words = (to_count * bytes + 3) / 4;
-    unsigned char *from = malloc((size_t)(from_count * bytes)), *to = calloc(1, (size_t)(words * 4)), *want = calloc(1, (size_t)(words * 4));
+    unsigned char *from = malloc((size_t)(from_count * bytes)), *to = calloc(1, (size_t)(words * 4)),
+                  *want = calloc(1, (size_t)(words * 4));
     for (int64_t i = 0; i < from_count * bytes; i++) from[i] = (unsigned char)roll();
     for (int64_t e = 0; e < elements; e++) {
         int64_t rest = e, f = z.from_offset, t = z.to_offset;
-        for (int i = 0; i < z.rank; i++) f += rest % z.size[i] * z.from[i], t += rest % z.size[i] * z.to[i], rest /= z.size[i];
+        for (int i = 0; i < z.rank; i++)
+            f += rest % z.size[i] * z.from[i], t += rest % z.size[i] * z.to[i], rest /= z.size[i];
         memcpy(want + t * bytes, from + f * bytes, (size_t)bytes);
     }
     void *buffers[] = {from, to};
-    run_twice(&pack, (dtm_kernel_args){.buffers = buffers, .sizes = (const int64_t *)&z}, buffers, (int[]){DTM_PACK_TO}, 1, &words);
-    CHECK(!memcmp(to, want, (size_t)(words * 4)), "pack of rank %d, %d elements of %d bytes", (int)z.rank, (int)elements, (int)bytes);
+    run_twice(&pack, (dtm_kernel_args){.buffers = buffers, .sizes = (const int64_t *)&z}, buffers, (int[]){DTM_PACK_TO},
+              1, &words);
+    CHECK(!memcmp(to, want, (size_t)(words * 4)), "pack of rank %d, %d elements of %d bytes", (int)z.rank,
+          (int)elements, (int)bytes);
     free(from), free(to), free(want);
 }
 
@@ -644,7 +723,8 @@ static void test_pack(void) {
     void *buffers[] = {from, to};
     const dtm_pack_sizes z = {.rank = 1, .bytes = 4, .size = {count}, .from = {1}, .to = {1}};
     CHECK(dtm_pack_extent((const int64_t *)&z) > 1, "a long run is cut");
-    run_twice(&pack, (dtm_kernel_args){.buffers = buffers, .sizes = (const int64_t *)&z}, buffers, (int[]){DTM_PACK_TO}, 1, &count);
+    run_twice(&pack, (dtm_kernel_args){.buffers = buffers, .sizes = (const int64_t *)&z}, buffers, (int[]){DTM_PACK_TO},
+              1, &count);
     CHECK(!memcmp(from, to, (size_t)count * 4), "a long run");
     free(from), free(to);
 }
@@ -652,8 +732,9 @@ static void test_pack(void) {
 /* ---- the library ---- */
 
 static void test_library(void) {
-    static const char *const names[] = {"dtm_attention_forward", "dtm_attention_backward", "dtm_matmul", "dtm_pack",
-                                        "dtm_rows_gather", "dtm_rows_scatter", "dtm_rope", "dtm_rope_table"};
+    static const char *const names[] = {
+        "dtm_attention_forward", "dtm_attention_backward", "dtm_matmul", "dtm_pack",
+        "dtm_rows_gather",       "dtm_rows_scatter",       "dtm_rope",   "dtm_rope_table"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) CHECK(dtm_kernel_find(names[i]), "%s", names[i]);
     CHECK(!dtm_kernel_find("dtm_nothing"), "an unknown kernel is not found");
 }

@@ -6,8 +6,8 @@
  *     v  [b, s, g, v_width]
  *     o  [b, s, h, v_width], lse [b, s, h]: the natural logarithm of the sum of exp(scale q k) over the keys
  *
- * All lie by strides (b, s, h), in elements; the width's stride is 1. Local sizes are those of the blocks at hand; where
- * a rank holds a part, offsets say which:
+ * All lie by strides (b, s, h), in elements; the width's stride is 1. Local sizes are those of the blocks at hand;
+ * where a rank holds a part, offsets say which:
  *
  *     queries: rows q_offset .. q_offset + queries of queries_total     keys: k_offset .. k_offset + keys of keys_total
  *     position of query i: i + q_offset + keys_total - queries_total    position of key j: j + k_offset
@@ -37,7 +37,8 @@ typedef struct dtm_attention_sizes {
     dtm_attention_strides d_o, dq, dk, dv; /* backward only */
 } dtm_attention_sizes;
 
-/* Forward reads q, k, v and writes o, lse; backward reads q, k, v, o, lse, do and writes dq, dk, dv. numbers: {scale}. */
+/* Forward reads q, k, v and writes o, lse; backward reads q, k, v, o, lse, do and writes dq, dk, dv. numbers: {scale}.
+ */
 enum {
     DTM_ATTENTION_Q,
     DTM_ATTENTION_K,
@@ -50,8 +51,8 @@ enum {
     DTM_ATTENTION_DV,
 };
 
-/* Blocks: keys and rows of queries of one block of scores, forward and backward; keys are a multiple of the widest tile.
- * QUERIES share one packing of the keys. Measured on Zen 3; scores, keys and values of a block fit its caches. */
+/* Blocks: keys and rows of queries of one block of scores, forward and backward; keys are a multiple of the widest
+ * tile. QUERIES share one packing of the keys. Measured on Zen 3; scores, keys and values of a block fit its caches. */
 #define DTM_ATTENTION_KEYS 128
 #define DTM_ATTENTION_ROWS 24
 #define DTM_ATTENTION_QUERIES 256
@@ -99,7 +100,8 @@ typedef struct dtm_attention_rows {
     int64_t row;
 } dtm_attention_rows;
 
-DTM_INLINE dtm_attention_rows dtm_attention_padded(const float *x, int64_t row, int64_t rows, int64_t width, float *copy) {
+DTM_INLINE dtm_attention_rows dtm_attention_padded(const float *x, int64_t row, int64_t rows, int64_t width,
+                                                   float *copy) {
     const int64_t whole = dtm_whole_vecs(width);
     if (whole == width) return (dtm_attention_rows){x, row};
     for (int64_t i = 0; i < rows; i++) {
@@ -132,7 +134,8 @@ typedef struct dtm_attention_state {
 } dtm_attention_state;
 
 /* Turns a row of scores into exp(score - new top), and scales what was summed under the old top. */
-DTM_INLINE void dtm_attention_row(const dtm_attention_state *state, int64_t i, float *scores, int64_t cols, int64_t o_row) {
+DTM_INLINE void dtm_attention_row(const dtm_attention_state *state, int64_t i, float *scores, int64_t cols,
+                                  int64_t o_row) {
     const float old = state->top[i], top = dtm_attention_top(scores, cols, old);
     const float base = top == -INFINITY ? 0 : top;
     dtm_vec sum = {0};
@@ -151,14 +154,20 @@ DTM_INLINE void dtm_attention_row(const dtm_attention_state *state, int64_t i, f
 
 /* One block of keys [j, j + keys) for ROWS queries from `i`, the block's first query being `first`. */
 DTM_INLINE void dtm_attention_block(const dtm_attention_sizes *z, const dtm_attention_state *state, const float *q,
-                                    dtm_attention_rows v, float scale, int64_t first, int64_t i, int64_t rows, int64_t j,
-                                    int64_t keys) {
+                                    dtm_attention_rows v, float scale, int64_t first, int64_t i, int64_t rows,
+                                    int64_t j, int64_t keys) {
     const int64_t low = dtm_attention_seen(z, first + i).low - j;
     const int64_t cols = DTM_MIN(keys, dtm_attention_seen(z, first + i + rows - 1).high - j);
     if (cols <= 0 || low >= cols) return;
     const int64_t o_row = dtm_whole_vecs(z->v_width);
-    const dtm_tile score = {.a = q + (first + i) * z->q.s, .a_row = z->q.s, .a_col = 1, .b = state->k_panels,
-                            .b_row = DTM_TILE_COLS, .c = state->scores, .c_row = DTM_ATTENTION_KEYS, .depth = z->width,
+    const dtm_tile score = {.a = q + (first + i) * z->q.s,
+                            .a_row = z->q.s,
+                            .a_col = 1,
+                            .b = state->k_panels,
+                            .b_row = DTM_TILE_COLS,
+                            .c = state->scores,
+                            .c_row = DTM_ATTENTION_KEYS,
+                            .depth = z->width,
                             .alpha = scale};
     dtm_tiles_run(&score, rows, cols, 1);
     for (int64_t r = 0; r < rows; r++) {
@@ -167,8 +176,16 @@ DTM_INLINE void dtm_attention_block(const dtm_attention_sizes *z, const dtm_atte
         dtm_attention_hide(row, seen.low - j, DTM_MIN(seen.high - j, cols), cols);
         dtm_attention_row(state, i + r, row, cols, o_row);
     }
-    const dtm_tile mix = {.a = state->scores, .a_row = DTM_ATTENTION_KEYS, .a_col = 1, .b = v.at, .b_row = v.row,
-                          .c = state->o + i * o_row, .c_row = o_row, .depth = cols, .add = 1, .alpha = 1};
+    const dtm_tile mix = {.a = state->scores,
+                          .a_row = DTM_ATTENTION_KEYS,
+                          .a_col = 1,
+                          .b = v.at,
+                          .b_row = v.row,
+                          .c = state->o + i * o_row,
+                          .c_row = o_row,
+                          .depth = cols,
+                          .add = 1,
+                          .alpha = 1};
     dtm_tiles_run(&mix, rows, o_row, 0);
 }
 
@@ -193,9 +210,11 @@ static inline int64_t dtm_attention_forward_extent(const int64_t *sizes) {
 static inline int64_t dtm_attention_forward_scratch_bytes(const int64_t *sizes) {
     const dtm_attention_sizes *z = dtm_attention_sizes_of(sizes);
     const int64_t v = dtm_whole_vecs(z->v_width), floats = (int64_t)sizeof(float);
-    return dtm_scratch_round(DTM_ATTENTION_QUERIES * v * floats) + 2 * dtm_scratch_round(DTM_ATTENTION_QUERIES * floats) +
+    return dtm_scratch_round(DTM_ATTENTION_QUERIES * v * floats) +
+           2 * dtm_scratch_round(DTM_ATTENTION_QUERIES * floats) +
            dtm_scratch_round(DTM_ATTENTION_ROWS * DTM_ATTENTION_KEYS * floats) +
-           dtm_scratch_round(DTM_ATTENTION_KEYS * z->width * floats) + dtm_scratch_round(DTM_ATTENTION_KEYS * v * floats);
+           dtm_scratch_round(DTM_ATTENTION_KEYS * z->width * floats) +
+           dtm_scratch_round(DTM_ATTENTION_KEYS * v * floats);
 }
 
 DTM_INLINE dtm_attention_state dtm_attention_state_of(const dtm_attention_sizes *z, void *scratch) {
@@ -250,11 +269,11 @@ static inline void dtm_attention_forward(const dtm_kernel_args *args, int64_t be
  *     dv = p' do,   dk = ds' q,   dq = ds k. */
 
 typedef struct dtm_attention_work {
-    float *delta;                      /* [heads of the group, queries] */
-    float *p, *ds;                     /* [ROWS, KEYS] */
-    float *k_panels, *v_panels;        /* a block of keys, of values, transposed and packed */
-    float *k_copy, *q_copy, *do_copy;  /* padded, for widths that are not whole vectors */
-    float *dk, *dv;                    /* [KEYS, whole vectors] */
+    float *delta;                     /* [heads of the group, queries] */
+    float *p, *ds;                    /* [ROWS, KEYS] */
+    float *k_panels, *v_panels;       /* a block of keys, of values, transposed and packed */
+    float *k_copy, *q_copy, *do_copy; /* padded, for widths that are not whole vectors */
+    float *dk, *dv;                   /* [KEYS, whole vectors] */
 } dtm_attention_work;
 
 /* Heads [first, first + count) of a unit, and where their tensors begin at batch b. */
@@ -276,11 +295,16 @@ DTM_INLINE int64_t dtm_attention_work_lay(const dtm_attention_sizes *z, void *at
     const int64_t floats = (int64_t)sizeof(float), wide = dtm_whole_vecs(z->width), v_wide = dtm_whole_vecs(z->v_width);
     float **parts[] = {&work->delta,  &work->p,      &work->ds,      &work->k_panels, &work->v_panels,
                        &work->k_copy, &work->q_copy, &work->do_copy, &work->dk,       &work->dv};
-    const int64_t sizes[] = {DTM_MIN(z->ratio, z->heads) * z->queries, DTM_ATTENTION_BACK_ROWS * DTM_ATTENTION_BACK_KEYS,
-                             DTM_ATTENTION_BACK_ROWS * DTM_ATTENTION_BACK_KEYS,  DTM_ATTENTION_BACK_KEYS * z->width,
-                             DTM_ATTENTION_BACK_KEYS * z->v_width,          DTM_ATTENTION_BACK_KEYS * wide,
-                             DTM_ATTENTION_BACK_ROWS * wide,                DTM_ATTENTION_BACK_ROWS * v_wide,
-                             DTM_ATTENTION_BACK_KEYS * wide,                DTM_ATTENTION_BACK_KEYS * v_wide};
+    const int64_t sizes[] = {DTM_MIN(z->ratio, z->heads) * z->queries,
+                             DTM_ATTENTION_BACK_ROWS * DTM_ATTENTION_BACK_KEYS,
+                             DTM_ATTENTION_BACK_ROWS * DTM_ATTENTION_BACK_KEYS,
+                             DTM_ATTENTION_BACK_KEYS * z->width,
+                             DTM_ATTENTION_BACK_KEYS * z->v_width,
+                             DTM_ATTENTION_BACK_KEYS * wide,
+                             DTM_ATTENTION_BACK_ROWS * wide,
+                             DTM_ATTENTION_BACK_ROWS * v_wide,
+                             DTM_ATTENTION_BACK_KEYS * wide,
+                             DTM_ATTENTION_BACK_KEYS * v_wide};
     int64_t bytes = 0;
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (at) *parts[i] = (float *)(void *)((char *)at + bytes);
@@ -315,17 +339,31 @@ DTM_INLINE void dtm_attention_slope(float *p, float *ds, int64_t cols, float lse
 
 /* Adds to dk, dv of the block of keys at j, and to dq, what `rows` queries from i of head h make. */
 DTM_INLINE void dtm_attention_back_block(const dtm_attention_sizes *z, const dtm_attention_work *w,
-                                         const dtm_attention_group *group, int64_t h, int64_t i, int64_t rows, int64_t j,
-                                         int64_t keys, dtm_attention_rows k) {
+                                         const dtm_attention_group *group, int64_t h, int64_t i, int64_t rows,
+                                         int64_t j, int64_t keys, dtm_attention_rows k) {
     const int64_t low = dtm_attention_seen(z, i).low - j;
     const int64_t cols = DTM_MIN(keys, dtm_attention_seen(z, i + rows - 1).high - j);
     if (cols <= 0 || low >= cols) return;
     const int64_t head = group->first + h, wide = dtm_whole_vecs(z->width), v_wide = dtm_whole_vecs(z->v_width);
     const float *q = group->q + head * z->q.h + i * z->q.s, *d_o = group->d_o + head * z->d_o.h + i * z->d_o.s;
-    const dtm_tile score = {.a = q, .a_row = z->q.s, .a_col = 1, .b = w->k_panels, .b_row = DTM_TILE_COLS, .c = w->p,
-                            .c_row = DTM_ATTENTION_BACK_KEYS, .depth = z->width, .alpha = group->scale};
-    const dtm_tile d_p = {.a = d_o, .a_row = z->d_o.s, .a_col = 1, .b = w->v_panels, .b_row = DTM_TILE_COLS, .c = w->ds,
-                          .c_row = DTM_ATTENTION_BACK_KEYS, .depth = z->v_width, .alpha = 1};
+    const dtm_tile score = {.a = q,
+                            .a_row = z->q.s,
+                            .a_col = 1,
+                            .b = w->k_panels,
+                            .b_row = DTM_TILE_COLS,
+                            .c = w->p,
+                            .c_row = DTM_ATTENTION_BACK_KEYS,
+                            .depth = z->width,
+                            .alpha = group->scale};
+    const dtm_tile d_p = {.a = d_o,
+                          .a_row = z->d_o.s,
+                          .a_col = 1,
+                          .b = w->v_panels,
+                          .b_row = DTM_TILE_COLS,
+                          .c = w->ds,
+                          .c_row = DTM_ATTENTION_BACK_KEYS,
+                          .depth = z->v_width,
+                          .alpha = 1};
     dtm_tiles_run(&score, rows, cols, 1);
     dtm_tiles_run(&d_p, rows, cols, 1);
     for (int64_t r = 0; r < rows; r++) {
@@ -338,12 +376,35 @@ DTM_INLINE void dtm_attention_back_block(const dtm_attention_sizes *z, const dtm
     }
     const dtm_attention_rows qs = dtm_attention_padded(q, z->q.s, rows, z->width, w->q_copy);
     const dtm_attention_rows dos = dtm_attention_padded(d_o, z->d_o.s, rows, z->v_width, w->do_copy);
-    const dtm_tile dv = {.a = w->p, .a_row = 1, .a_col = DTM_ATTENTION_BACK_KEYS, .b = dos.at, .b_row = dos.row, .c = w->dv,
-                         .c_row = v_wide, .depth = rows, .add = 1, .alpha = 1};
-    const dtm_tile dk = {.a = w->ds, .a_row = 1, .a_col = DTM_ATTENTION_BACK_KEYS, .b = qs.at, .b_row = qs.row, .c = w->dk,
-                         .c_row = wide, .depth = rows, .add = 1, .alpha = 1};
-    const dtm_tile dq = {.a = w->ds, .a_row = DTM_ATTENTION_BACK_KEYS, .a_col = 1, .b = k.at, .b_row = k.row,
-                         .c = group->dq + head * z->dq.h + i * z->dq.s, .c_row = z->dq.s, .depth = cols, .add = 1,
+    const dtm_tile dv = {.a = w->p,
+                         .a_row = 1,
+                         .a_col = DTM_ATTENTION_BACK_KEYS,
+                         .b = dos.at,
+                         .b_row = dos.row,
+                         .c = w->dv,
+                         .c_row = v_wide,
+                         .depth = rows,
+                         .add = 1,
+                         .alpha = 1};
+    const dtm_tile dk = {.a = w->ds,
+                         .a_row = 1,
+                         .a_col = DTM_ATTENTION_BACK_KEYS,
+                         .b = qs.at,
+                         .b_row = qs.row,
+                         .c = w->dk,
+                         .c_row = wide,
+                         .depth = rows,
+                         .add = 1,
+                         .alpha = 1};
+    const dtm_tile dq = {.a = w->ds,
+                         .a_row = DTM_ATTENTION_BACK_KEYS,
+                         .a_col = 1,
+                         .b = k.at,
+                         .b_row = k.row,
+                         .c = group->dq + head * z->dq.h + i * z->dq.s,
+                         .c_row = z->dq.s,
+                         .depth = cols,
+                         .add = 1,
                          .alpha = 1};
     dtm_tiles_run(&dv, cols, v_wide, 0);
     dtm_tiles_run(&dk, cols, wide, 0);

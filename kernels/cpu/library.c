@@ -13,10 +13,14 @@ int dtm_kernel_level(void) {
 }
 
 const dtm_kernel_entry *dtm_kernel_find_at(int level, const char *name) {
-    const dtm_kernel_entry *at = level >= 4 ? dtm_kernel_table_v4 : level == 3 ? dtm_kernel_table_v3 : dtm_kernel_table_v1;
+    const dtm_kernel_entry *at = level >= 4   ? dtm_kernel_table_v4
+                                 : level == 3 ? dtm_kernel_table_v3
+                                              : dtm_kernel_table_v1;
     for (; at->name; at++)
         if (!strcmp(at->name, name)) return at;
     return NULL;
 }
 
-const dtm_kernel_entry *dtm_kernel_find(const char *name) { return dtm_kernel_find_at(dtm_kernel_level(), name); }
+const dtm_kernel_entry *dtm_kernel_find(const char *name) {
+    return dtm_kernel_find_at(dtm_kernel_level(), name);
+}

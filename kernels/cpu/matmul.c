@@ -22,24 +22,36 @@ static backend chosen; /* written by dtm_matmul_init only */
 
 static backend tiles_backend(void) {
     switch (dtm_kernel_level()) {
-    case 4: return (backend){"tiles/x86-64-v4", 6, 32, dtm_matmul_tiles_v4};
-    case 3: return (backend){"tiles/x86-64-v3", 6, 32, dtm_matmul_tiles_v3};
-    default: return (backend){"tiles/baseline", 6, 32, dtm_matmul_tiles_v1};
+    case 4:
+        return (backend){"tiles/x86-64-v4", 6, 32, dtm_matmul_tiles_v4};
+    case 3:
+        return (backend){"tiles/x86-64-v3", 6, 32, dtm_matmul_tiles_v3};
+    default:
+        return (backend){"tiles/baseline", 6, 32, dtm_matmul_tiles_v1};
     }
 }
 
-static backend onednn_backend(void) { return (backend){"onednn", 256, 256, onednn_run}; }
+static backend onednn_backend(void) {
+    return (backend){"onednn", 256, 256, onednn_run};
+}
 
 int dtm_matmul_init(const char *name) {
-    if (!name || !strcmp(name, "tiles")) chosen = tiles_backend();
-    else if (!strcmp(name, "onednn")) chosen = onednn_backend();
-    else return -1;
+    if (!name || !strcmp(name, "tiles"))
+        chosen = tiles_backend();
+    else if (!strcmp(name, "onednn"))
+        chosen = onednn_backend();
+    else
+        return -1;
     return 0;
 }
 
-static backend current(void) { return chosen.run ? chosen : tiles_backend(); }
+static backend current(void) {
+    return chosen.run ? chosen : tiles_backend();
+}
 
-const char *dtm_matmul_name(void) { return current().name; }
+const char *dtm_matmul_name(void) {
+    return current().name;
+}
 
 const char *dtm_matmul_version(void) {
     static char text[32];
@@ -104,10 +116,18 @@ static void run_slice(const dtm_kernel_args *args, dtm_matmul_axis axis, int64_t
         .a = (const float *)args->buffers[DTM_MATMUL_A] + which * z->a_batch,
         .b = (const float *)args->buffers[DTM_MATMUL_B] + which * z->b_batch,
         .c = (float *)args->buffers[DTM_MATMUL_C] + which * z->c_batch,
-        .rows = z->m, .cols = z->n, .depth = z->k,
-        .a_row = z->a_row, .a_col = z->a_col, .b_row = z->b_row, .b_col = z->b_col, .c_row = z->c_row,
+        .rows = z->m,
+        .cols = z->n,
+        .depth = z->k,
+        .a_row = z->a_row,
+        .a_col = z->a_col,
+        .b_row = z->b_row,
+        .b_col = z->b_col,
+        .c_row = z->c_row,
         .alpha = z->scaled ? (float)args->numbers[0] : 1,
-        .beta = z->scaled ? (float)args->numbers[1] : z->accumulate ? 1 : 0,
+        .beta = z->scaled       ? (float)args->numbers[1]
+                : z->accumulate ? 1
+                                : 0,
     };
     if (axis == DTM_MATMUL_CUT_ROWS) {
         block.a += from * z->a_row, block.c += from * z->c_row;

@@ -3,18 +3,18 @@
  *     c[i, j] = alpha * sum over p of a[i, p] b[p, j]  +  beta * c[i, j]        for each of `batch` products
  *
  * a, b and c lie anywhere by strides (elements), so transposed operands and parts of a larger tensor need no copy: a
- * stored [K, M] has a_row = 1, a_col = M. Each of a and b should have a stride of 1; others work, slowly. c's columns are
- * adjacent. An operand shared by all products of the batch has a batch stride of 0.
+ * stored [K, M] has a_row = 1, a_col = M. Each of a and b should have a stride of 1; others work, slowly. c's columns
+ * are adjacent. An operand shared by all products of the batch has a batch stride of 0.
  *
- * The kernel's unit is a slice of rows or of columns of c, or a product of the batch: dtm_matmul_cut says which. A unit's
- * size depends on the shape alone and every element is summed in an order of its own, so the bits of c do not depend on
- * how the units are dealt to threads. Give each thread one long range of units: a range is packed once.
+ * The kernel's unit is a slice of rows or of columns of c, or a product of the batch: dtm_matmul_cut says which. A
+ * unit's size depends on the shape alone and every element is summed in an order of its own, so the bits of c do not
+ * depend on how the units are dealt to threads. Give each thread one long range of units: a range is packed once.
  *
- * Back ends: `tiles` is dtm's own (register tiles of simd.h over packed blocks, at three instruction sets); `onednn` calls
- * dnnl_sgemm with one thread on fixed slices. oneDNN's Debian package threads by OpenMP; the back end sets the calling
- * thread's OpenMP team to one, which OpenMP keeps for each thread that calls, so pool threads never oversubscribe.
- * dnnl_sgemm chooses how it blocks K by M and N: an element's bits depend on the slice it is computed in. Hence the
- * fixed slices: they never depend on the number of threads. (`tiles` is free of this.) */
+ * Back ends: `tiles` is dtm's own (register tiles of simd.h over packed blocks, at three instruction sets); `onednn`
+ * calls dnnl_sgemm with one thread on fixed slices. oneDNN's Debian package threads by OpenMP; the back end sets the
+ * calling thread's OpenMP team to one, which OpenMP keeps for each thread that calls, so pool threads never
+ * oversubscribe. dnnl_sgemm chooses how it blocks K by M and N: an element's bits depend on the slice it is computed
+ * in. Hence the fixed slices: they never depend on the number of threads. (`tiles` is free of this.) */
 #ifndef DTM_KERNELS_CPU_MATMUL_H
 #define DTM_KERNELS_CPU_MATMUL_H
 
@@ -26,7 +26,7 @@ typedef struct dtm_matmul_sizes {
     int64_t b_batch, b_row, b_col; /* of b[batch, k, n] */
     int64_t c_batch, c_row;        /* of c[batch, m, n]; its column stride is 1 */
     int64_t accumulate;            /* 0: c = alpha a b;  1: c += alpha a b */
-    int64_t scaled;                /* 0: alpha is 1;  1: alpha is numbers[0] and c is first multiplied by numbers[1] (beta) */
+    int64_t scaled; /* 0: alpha is 1;  1: alpha is numbers[0] and c is first multiplied by numbers[1] (beta) */
 } dtm_matmul_sizes;
 
 enum { DTM_MATMUL_A, DTM_MATMUL_B, DTM_MATMUL_C, DTM_MATMUL_BUFFERS };
@@ -45,8 +45,8 @@ typedef struct dtm_matmul_cut {
 } dtm_matmul_cut;
 dtm_matmul_cut dtm_matmul_cut_of(const dtm_matmul_sizes *sizes);
 
-/* Chooses the back end by name ("tiles", "onednn"), NULL for the default, before any thread calls dtm_matmul. Returns 0,
- * or -1 if there is none of that name. Without it the default serves. */
+/* Chooses the back end by name ("tiles", "onednn"), NULL for the default, before any thread calls dtm_matmul. Returns
+ * 0, or -1 if there is none of that name. Without it the default serves. */
 int dtm_matmul_init(const char *name);
 const char *dtm_matmul_name(void);    /* "tiles/x86-64-v3", "onednn" */
 const char *dtm_matmul_version(void); /* "2.6.3", for the log */

@@ -5,12 +5,17 @@
 
 /* Packs a[rows, depth] into panels of six rows, each depth-major: to[p * 6 + i]. */
 static void pack_rows(const float *a, int64_t row, int64_t col, int64_t rows, int64_t depth, float *to) {
+    if (row == 1 && col != 1) { /* long pieces of a at a time, to all panels */
+        const int64_t whole = rows / DTM_TILE_ROWS * DTM_TILE_ROWS;
+        for (int64_t p = 0; p < depth; p++)
+            for (int64_t i = 0; i < whole; i += DTM_TILE_ROWS)
+                memcpy(to + i * depth + p * DTM_TILE_ROWS, a + i + p * col, DTM_TILE_ROWS * sizeof(float));
+        rows -= whole, a += whole, to += whole * depth;
+    }
     for (int64_t i = 0; i < rows; i += DTM_TILE_ROWS, a += DTM_TILE_ROWS * row, to += DTM_TILE_ROWS * depth) {
         const int64_t here = DTM_MIN(rows - i, DTM_TILE_ROWS);
-        if (col == 1) dtm_transpose(a, row, here, depth, to, DTM_TILE_ROWS);
-        else if (row == 1 && here == DTM_TILE_ROWS)
-            for (int64_t p = 0; p < depth; p++)
-                memcpy(to + p * DTM_TILE_ROWS, a + p * col, DTM_TILE_ROWS * sizeof(float));
+        if (col == 1)
+            dtm_transpose(a, row, here, depth, to, DTM_TILE_ROWS);
         else
             for (int64_t p = 0; p < depth; p++)
                 for (int64_t r = 0; r < here; r++) to[p * DTM_TILE_ROWS + r] = a[r * row + p * col];
@@ -20,7 +25,8 @@ static void pack_rows(const float *a, int64_t row, int64_t col, int64_t rows, in
 static void scale(const dtm_matmul_block *m) {
     for (int64_t i = 0; i < m->rows; i++) {
         float *c = m->c + i * m->c_row;
-        if (m->beta == 0) memset(c, 0, (size_t)m->cols * sizeof(float));
+        if (m->beta == 0)
+            memset(c, 0, (size_t)m->cols * sizeof(float));
         else
             for (int64_t j = 0; j < m->cols; j++) c[j] *= m->beta;
     }
@@ -64,9 +70,16 @@ void DTM_LEVEL(dtm_matmul_tiles)(const dtm_matmul_block *m, void *scratch) {
             for (int64_t i = 0; i < m->rows; i += row_part) {
                 const int64_t rows = DTM_MIN(m->rows - i, row_part);
                 pack_rows(m->a + i * m->a_row + p * m->a_col, m->a_row, m->a_col, rows, depth, packed_a);
-                const dtm_tile t = {.a = packed_a, .a_row = 1, .a_col = DTM_TILE_ROWS, .b = packed_b,
-                                    .b_row = DTM_TILE_COLS, .c = m->c + i * m->c_row + j, .c_row = m->c_row,
-                                    .depth = depth, .add = !fresh || p > 0, .alpha = m->alpha};
+                const dtm_tile t = {.a = packed_a,
+                                    .a_row = 1,
+                                    .a_col = DTM_TILE_ROWS,
+                                    .b = packed_b,
+                                    .b_row = DTM_TILE_COLS,
+                                    .c = m->c + i * m->c_row + j,
+                                    .c_row = m->c_row,
+                                    .depth = depth,
+                                    .add = !fresh || p > 0,
+                                    .alpha = m->alpha};
                 multiply(&t, rows, cols);
             }
         }

@@ -28,8 +28,8 @@ void dtm_matmul_tiles_v3(const dtm_matmul_block *block, void *scratch);
 void dtm_matmul_tiles_v4(const dtm_matmul_block *block, void *scratch);
 
 /* Most of one packed block, in elements, rounded up to whole tiles of any instruction set. */
-#define DTM_MATMUL_ROWS 96
+#define DTM_MATMUL_ROWS 48
 #define DTM_MATMUL_DEPTH 384
-#define DTM_MATMUL_COLS 1536
+#define DTM_MATMUL_COLS 768
 
 #endif

@@ -1,9 +1,10 @@
-/* Strided copies: to[...] = from[...] over up to 8 dimensions, each with its stride on either side. Packs the operands of
- * a product, the blocks of a collective, and what transposes and slices are left.
+/* Strided copies: to[...] = from[...] over up to 8 dimensions, each with its stride on either side. Packs the operands
+ * of a product, the blocks of a collective, and what transposes and slices are left.
  *
- * A copy is first put in its simplest form: dimensions of size 1 dropped, those that run on in both merged, the one that
- * is densest in `to` innermost. Then either both sides run on (memcpy), or the dimension densest in `from` is another one
- * (a transpose, in 4 x 4 blocks within tiles that fit the first-level cache), or it is a plain strided loop. */
+ * A copy is first put in its simplest form: dimensions of size 1 dropped, those that run on in both merged, the one
+ * that is densest in `to` innermost. Then either both sides run on (memcpy), or the dimension densest in `from` is
+ * another one (a transpose, in 4 x 4 blocks within tiles that fit the first-level cache), or it is a plain strided
+ * loop. */
 #ifndef DTM_KERNELS_CPU_PACK_H
 #define DTM_KERNELS_CPU_PACK_H
 
@@ -13,9 +14,9 @@
 #define DTM_PACK_RANK 8
 
 typedef struct dtm_pack_sizes {
-    int64_t rank;                  /* 0 .. 8; 0 copies one element */
-    int64_t bytes;                 /* of an element: 1, 2, 4 or 8 */
-    int64_t size[DTM_PACK_RANK];   /* strides and offsets in elements; not negative */
+    int64_t rank;                /* 0 .. 8; 0 copies one element */
+    int64_t bytes;               /* of an element: 1, 2, 4 or 8 */
+    int64_t size[DTM_PACK_RANK]; /* strides and offsets in elements; not negative */
     int64_t from[DTM_PACK_RANK], to[DTM_PACK_RANK];
     int64_t from_offset, to_offset;
 } dtm_pack_sizes;
@@ -54,7 +55,8 @@ DTM_INLINE int dtm_pack_simplify(const dtm_pack_sizes *z, dtm_pack_dim *dims) {
         dtm_pack_dim *last = kept ? &dims[kept - 1] : NULL;
         if (last && last->to == dims[i].to * dims[i].size && last->from == dims[i].from * dims[i].size)
             *last = (dtm_pack_dim){last->size * dims[i].size, dims[i].from, dims[i].to};
-        else dims[kept++] = dims[i];
+        else
+            dims[kept++] = dims[i];
     }
     return kept;
 }
@@ -108,22 +110,32 @@ DTM_NOINLINE void dtm_pack_transpose(const float *from, float *to, int64_t rows,
         dtm_transpose(from + c * col.from, col.from, DTM_MIN(col.size - c, DTM_PACK_ROWS), rows, to + c, row.to);
 }
 
-DTM_INLINE void dtm_pack_block(const char *from, char *to, int64_t rows, dtm_pack_dim row, dtm_pack_dim col, int64_t bytes) {
+DTM_INLINE void dtm_pack_block(const char *from, char *to, int64_t rows, dtm_pack_dim row, dtm_pack_dim col,
+                               int64_t bytes) {
     if (col.from == 1 && col.to == 1) {
         for (int64_t r = 0; r < rows; r++)
             memcpy(to + r * row.to * bytes, from + r * row.from * bytes, (size_t)(col.size * bytes));
         return;
     }
-    if (bytes == 4 && row.from == 1 && col.to == 1) dtm_pack_transpose((const float *)(const void *)from, (float *)(void *)to, rows, row, col);
-    else if (bytes == 4) dtm_pack_uint32_t(from, to, rows, row, col);
-    else if (bytes == 2) dtm_pack_uint16_t(from, to, rows, row, col);
-    else if (bytes == 1) dtm_pack_uint8_t(from, to, rows, row, col);
-    else dtm_pack_uint64_t(from, to, rows, row, col);
+    if (bytes == 4 && row.from == 1 && col.to == 1)
+        dtm_pack_transpose((const float *)(const void *)from, (float *)(void *)to, rows, row, col);
+    else if (bytes == 4)
+        dtm_pack_uint32_t(from, to, rows, row, col);
+    else if (bytes == 2)
+        dtm_pack_uint16_t(from, to, rows, row, col);
+    else if (bytes == 1)
+        dtm_pack_uint8_t(from, to, rows, row, col);
+    else
+        dtm_pack_uint64_t(from, to, rows, row, col);
 }
 
 /* Units: blocks of rows of the simplest form. */
-static inline int64_t dtm_pack_extent(const int64_t *sizes) { return dtm_pack_form_of(sizes).units; }
-static inline int64_t dtm_pack_scratch_bytes(const int64_t *sizes) { return (void)sizes, 0; }
+static inline int64_t dtm_pack_extent(const int64_t *sizes) {
+    return dtm_pack_form_of(sizes).units;
+}
+static inline int64_t dtm_pack_scratch_bytes(const int64_t *sizes) {
+    return (void)sizes, 0;
+}
 
 static inline void dtm_pack(const dtm_kernel_args *args, int64_t begin, int64_t end) {
     const dtm_pack_sizes *z = (const dtm_pack_sizes *)(const void *)args->sizes;
@@ -140,8 +152,8 @@ static inline void dtm_pack(const dtm_kernel_args *args, int64_t begin, int64_t 
         dtm_pack_dim cols = form.cols;
         if (form.run) cols.size = DTM_MIN(cols.size, form.run - first * DTM_PACK_RUN);
         dtm_pack_block((const char *)args->buffers[DTM_PACK_FROM] + from * z->bytes,
-                       (char *)args->buffers[DTM_PACK_TO] + to * z->bytes, DTM_MIN(step, form.rows.size - first), form.rows,
-                       cols, z->bytes);
+                       (char *)args->buffers[DTM_PACK_TO] + to * z->bytes, DTM_MIN(step, form.rows.size - first),
+                       form.rows, cols, z->bytes);
     }
 }
 

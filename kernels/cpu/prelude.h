@@ -24,17 +24,23 @@ DTM_MATH float dtm_from_bits(int32_t i) {
     return x;
 }
 /* 2^k for k in [-126, 127]. */
-DTM_MATH float dtm_power_of_two(int32_t k) { return dtm_from_bits((int32_t)((uint32_t)(k + 127) << 23)); }
+DTM_MATH float dtm_power_of_two(int32_t k) {
+    return dtm_from_bits((int32_t)((uint32_t)(k + 127) << 23));
+}
 /* The magnitude of a with the sign of s. */
 DTM_MATH float dtm_signed(float a, float s) {
     return dtm_from_bits((dtm_bits(a) & INT32_MAX) | (dtm_bits(s) & INT32_MIN));
 }
 /* a or b, the other if one is NaN (b) or both equal (b). NaN in b stays: pass what may be NaN as b. */
-DTM_MATH float dtm_min(float a, float b) { return a < b ? a : b; }
-DTM_MATH float dtm_max(float a, float b) { return a > b ? a : b; }
+DTM_MATH float dtm_min(float a, float b) {
+    return a < b ? a : b;
+}
+DTM_MATH float dtm_max(float a, float b) {
+    return a > b ? a : b;
+}
 
-/* exp: 1.0 ulp, subnormal results to one subnormal step. x = n ln 2 + r, |r| <= ln 2 / 2, Cephes' polynomial of r; 2^n in two factors
- * so that results that are subnormal or that overflow come out right. */
+/* exp: 1.0 ulp, subnormal results to one subnormal step. x = n ln 2 + r, |r| <= ln 2 / 2, Cephes' polynomial of r; 2^n
+ * in two factors so that results that are subnormal or that overflow come out right. */
 DTM_MATH float dtm_exp(float x) {
     x = dtm_max(-104.0f, x);
     x = dtm_min(89.0f, x);
@@ -72,7 +78,7 @@ DTM_MATH float dtm_log(float x) {
     const float square = f * f;
     float y = f * square * p + e * -2.12194440e-4f;
     y = y - 0.5f * square + f + e * 0.693359375f;
-    y = x < INFINITY ? y : x;   /* inf, NaN */
+    y = x < INFINITY ? y : x; /* inf, NaN */
     y = x == 0.0f ? -INFINITY : y;
     return x < 0.0f ? NAN : y;
 }
@@ -118,14 +124,22 @@ DTM_MATH float dtm_tanh(float x) {
 }
 
 /* 1.5 ulp */
-DTM_MATH float dtm_rsqrt(float x) { return 1.0f / sqrtf(x); }
-DTM_MATH float dtm_relu(float x) { return dtm_max(0.0f, x); }
+DTM_MATH float dtm_rsqrt(float x) {
+    return 1.0f / sqrtf(x);
+}
+DTM_MATH float dtm_relu(float x) {
+    return dtm_max(0.0f, x);
+}
 
 /* silu: x sigmoid(x), 3 ulp. The bound keeps -inf times 0 away: the limit is -0. */
-DTM_MATH float dtm_silu(float x) { return dtm_max(-200.0f, x) * dtm_sigmoid(x); }
+DTM_MATH float dtm_silu(float x) {
+    return dtm_max(-200.0f, x) * dtm_sigmoid(x);
+}
 
 /* gelu, exact: x (1 + erf(x / sqrt 2)) / 2: 2.6 ulp for x >= -1, below that 5e-7 absolute. */
-DTM_MATH float dtm_gelu(float x) { return 0.5f * dtm_max(-15.0f, x) * (1.0f + dtm_erf(x * 0.707106781f)); }
+DTM_MATH float dtm_gelu(float x) {
+    return 0.5f * dtm_max(-15.0f, x) * (1.0f + dtm_erf(x * 0.707106781f));
+}
 
 /* gelu by tanh: x (1 + tanh u) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3): 2.9 ulp for x >= -1, 35 for
  * x >= -5, where the argument's rounding shows. */
@@ -135,9 +149,15 @@ DTM_MATH float dtm_gelu_tanh(float x) {
 }
 
 /* Derivatives. Of tanh and sigmoid by the result y, else by the argument x; within 2e-6 absolute. */
-DTM_MATH float dtm_tanh_slope(float y) { return 1.0f - y * y; }
-DTM_MATH float dtm_sigmoid_slope(float y) { return y * (1.0f - y); }
-DTM_MATH float dtm_erf_slope(float x) { return 1.12837917f * dtm_exp(-x * x); }
+DTM_MATH float dtm_tanh_slope(float y) {
+    return 1.0f - y * y;
+}
+DTM_MATH float dtm_sigmoid_slope(float y) {
+    return y * (1.0f - y);
+}
+DTM_MATH float dtm_erf_slope(float x) {
+    return 1.12837917f * dtm_exp(-x * x);
+}
 DTM_MATH float dtm_silu_slope(float x) {
     const float s = dtm_sigmoid(x), b = dtm_min(200.0f, dtm_max(-200.0f, x));
     return s + b * (s * (1.0f - s));

@@ -6,8 +6,8 @@
  *     counter = { low and high word of index / 4, low and high word of stream },  key = { low, high word of seed }
  *     word    = philox(counter, key)[index % 4]
  *
- * index: the element's flat index in the whole tensor.  stream: dtm_random_stream(step, site) for dropout; a hash of the
- * weight's name for initial values. */
+ * index: the element's flat index in the whole tensor.  stream: dtm_random_stream(step, site) for dropout; a hash of
+ * the weight's name for initial values. */
 #ifndef DTM_KERNELS_CPU_RANDOM_H
 #define DTM_KERNELS_CPU_RANDOM_H
 
@@ -39,10 +39,14 @@ DTM_RANDOM uint32_t dtm_random_bits(uint64_t seed, uint64_t stream, uint64_t ind
 }
 
 /* The stream of a place in the program at a step. */
-DTM_RANDOM uint64_t dtm_random_stream(uint32_t step, uint32_t site) { return (uint64_t)step << 32 | site; }
+DTM_RANDOM uint64_t dtm_random_stream(uint32_t step, uint32_t site) {
+    return (uint64_t)step << 32 | site;
+}
 
 /* In [0, 1), a multiple of 2^-24: exact. */
-DTM_RANDOM float dtm_random_unit(uint32_t bits) { return (float)(int32_t)(bits >> 8) * 5.9604644775390625e-8f; }
+DTM_RANDOM float dtm_random_unit(uint32_t bits) {
+    return (float)(int32_t)(bits >> 8) * 5.9604644775390625e-8f;
+}
 
 DTM_RANDOM float dtm_random_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
     return dtm_random_unit(dtm_random_bits(seed, stream, index));
@@ -50,8 +54,8 @@ DTM_RANDOM float dtm_random_uniform(uint64_t seed, uint64_t stream, uint64_t ind
 
 /* Fills out[0, count) with the uniform numbers of index, index + 1, ...: four for the price of one. For dropout: fill a
  * row's scratch, then keep x where the number is >= p. */
-static inline __attribute__((unused)) void dtm_random_fill(uint64_t seed, uint64_t stream, uint64_t index, int64_t count,
-                                                           float *out) {
+static inline __attribute__((unused)) void dtm_random_fill(uint64_t seed, uint64_t stream, uint64_t index,
+                                                           int64_t count, float *out) {
     int64_t i = 0;
     for (; i < count && (index + (uint64_t)i) % 4; i++) out[i] = dtm_random_uniform(seed, stream, index + (uint64_t)i);
     const uint64_t block = (index + (uint64_t)i) / 4;
@@ -74,7 +78,8 @@ static inline __attribute__((unused)) void dtm_random_fill(uint64_t seed, uint64
 DTM_RANDOM float dtm_random_normal(uint64_t seed, uint64_t stream, uint64_t index) {
     const dtm_philox four = dtm_philox_block(seed, stream, index / 4);
     const uint32_t *pair = four.word + (index & 2);
-    const double radius = sqrt(-2 * log(((double)pair[0] + 1) * 0x1p-32)), angle = 0x1.921fb54442d18p2 * 0x1p-32 * pair[1];
+    const double radius = sqrt(-2 * log(((double)pair[0] + 1) * 0x1p-32)),
+                 angle = 0x1.921fb54442d18p2 * 0x1p-32 * pair[1];
     return (float)(radius * (index & 1 ? sin(angle) : cos(angle)));
 }
 

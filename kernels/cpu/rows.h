@@ -28,12 +28,15 @@ DTM_INLINE const dtm_rows_sizes *dtm_rows_sizes_of(const int64_t *sizes) {
     return (const dtm_rows_sizes *)(const void *)sizes;
 }
 
-/* Units: (batch, token). out[b, t, :] = table[b, ids[b, t] - first, :], or 0 where that row is not held: the sum over the
- * ranks that share a table is then the row. An id outside the vocabulary gives 0 and is reported as b * tokens + t. */
+/* Units: (batch, token). out[b, t, :] = table[b, ids[b, t] - first, :], or 0 where that row is not held: the sum over
+ * the ranks that share a table is then the row. An id outside the vocabulary gives 0 and is reported as b * tokens + t.
+ */
 static inline int64_t dtm_rows_gather_extent(const int64_t *sizes) {
     return dtm_rows_sizes_of(sizes)->batch * dtm_rows_sizes_of(sizes)->tokens;
 }
-static inline int64_t dtm_rows_gather_scratch_bytes(const int64_t *sizes) { return (void)sizes, 0; }
+static inline int64_t dtm_rows_gather_scratch_bytes(const int64_t *sizes) {
+    return (void)sizes, 0;
+}
 
 static inline void dtm_rows_gather(const dtm_kernel_args *args, int64_t begin, int64_t end) {
     const dtm_rows_sizes *z = dtm_rows_sizes_of(args->sizes);
@@ -45,17 +48,20 @@ static inline void dtm_rows_gather(const dtm_kernel_args *args, int64_t begin, i
         if (id < 0 || id >= z->vocabulary) dtm_kernel_report(args, u);
         if (id >= 0 && id < z->vocabulary && row >= 0 && row < z->rows)
             memcpy(out, (const float *)args->buffers[DTM_ROWS_TABLE] + b * z->table_batch + row * z->table_row, bytes);
-        else memset(out, 0, bytes);
+        else
+            memset(out, 0, bytes);
     }
 }
 
-/* Units: (batch, row of the table). table[b, r, :] (+)= the sum of out[b, t, :] over the tokens t with ids[b, t] - first
- * = r, in the order of t. Ids not held are passed over. Each call looks through all ids of its batches once: deal out
- * long ranges of rows, one a thread. */
+/* Units: (batch, row of the table). table[b, r, :] (+)= the sum of out[b, t, :] over the tokens t with ids[b, t] -
+ * first = r, in the order of t. Ids not held are passed over. Each call looks through all ids of its batches once: deal
+ * out long ranges of rows, one a thread. */
 static inline int64_t dtm_rows_scatter_extent(const int64_t *sizes) {
     return dtm_rows_sizes_of(sizes)->batch * dtm_rows_sizes_of(sizes)->rows;
 }
-static inline int64_t dtm_rows_scatter_scratch_bytes(const int64_t *sizes) { return (void)sizes, 0; }
+static inline int64_t dtm_rows_scatter_scratch_bytes(const int64_t *sizes) {
+    return (void)sizes, 0;
+}
 
 DTM_INLINE void dtm_rows_scatter_batch(const dtm_kernel_args *args, int64_t b, int64_t low, int64_t high) {
     const dtm_rows_sizes *z = dtm_rows_sizes_of(args->sizes);
@@ -106,8 +112,12 @@ typedef struct dtm_rope_table_sizes {
 } dtm_rope_table_sizes;
 
 /* buffers: {table}; numbers: {base}. Units: positions. angle i of position p = p base^(-2 i / part), in double. */
-static inline int64_t dtm_rope_table_extent(const int64_t *sizes) { return sizes[0]; }
-static inline int64_t dtm_rope_table_scratch_bytes(const int64_t *sizes) { return (void)sizes, 0; }
+static inline int64_t dtm_rope_table_extent(const int64_t *sizes) {
+    return sizes[0];
+}
+static inline int64_t dtm_rope_table_scratch_bytes(const int64_t *sizes) {
+    return (void)sizes, 0;
+}
 
 static inline void dtm_rope_table(const dtm_kernel_args *args, int64_t begin, int64_t end) {
     const dtm_rope_table_sizes *z = (const dtm_rope_table_sizes *)(const void *)args->sizes;
@@ -147,7 +157,9 @@ static inline int64_t dtm_rope_extent(const int64_t *sizes) {
     const dtm_rope_sizes *z = (const dtm_rope_sizes *)(const void *)sizes;
     return z->batch * z->positions;
 }
-static inline int64_t dtm_rope_scratch_bytes(const int64_t *sizes) { return (void)sizes, 0; }
+static inline int64_t dtm_rope_scratch_bytes(const int64_t *sizes) {
+    return (void)sizes, 0;
+}
 
 static inline void dtm_rope(const dtm_kernel_args *args, int64_t begin, int64_t end) {
     const dtm_rope_sizes *z = (const dtm_rope_sizes *)(const void *)args->sizes;
@@ -159,8 +171,10 @@ static inline void dtm_rope(const dtm_kernel_args *args, int64_t begin, int64_t 
         const float *x = (const float *)args->buffers[DTM_ROPE_X] + b * z->x_batch + p * z->x_position;
         float *out = (float *)args->buffers[DTM_ROPE_OUT] + b * z->out_batch + p * z->out_position;
         for (int64_t h = 0; h < z->heads; h++, x += z->x_head, out += z->out_head) {
-            if (z->interleaved) dtm_rope_pairs(x, cosine, out, half, sign);
-            else dtm_rope_halves(x, cosine, out, half, sign);
+            if (z->interleaved)
+                dtm_rope_pairs(x, cosine, out, half, sign);
+            else
+                dtm_rope_halves(x, cosine, out, half, sign);
             if (x != out) memcpy(out + z->part, x + z->part, (size_t)(z->width - z->part) * sizeof(float));
         }
     }
