@@ -1,6 +1,7 @@
 /* The ledger as a person reads it, and as JSON: see explain.h. */
 #include "passes/explain.h"
 
+#include "ir/storage.h"
 #include "passes/alternatives.h"
 
 #include <math.h>
@@ -125,16 +126,42 @@ static const char *line_text(const explainer *e, const dtm_op_data *op) {
 static void print_reason(const explainer *e, size_t index) {
     const dtm_ledger_entry *entry = &e->ledger.entries[index];
     const dtm_op_data *op = dtm_op_get(e->module, entry->op);
-    dtm_text_printf(e->out, "  %zu  %s%s", index + 1, subject_of(e, op), line_text(e, op));
+    dtm_text_printf(e->out, "  %2zu  %s%s", index + 1, subject_of(e, op), line_text(e, op));
     if (entry->tensors > 1) dtm_text_printf(e->out, " and %u more", entry->tensors - 1);
     if (op->why) dtm_text_printf(e->out, ": %s", string_text(e, op->why));
     dtm_text_printf(e->out, "\n");
-    const dtm_alternative *without =
-        dtm_alternative_without(e->module, entry, e->alternatives, e->n_alternatives);
-    if (!without) return;
-    dtm_text_printf(e->out, "     gone with: %s, which sends %s a rank and step instead of %s; a step takes %s instead of %s\n",
-                    without->edit, bytes_text(e, (double)without->ledger.sent), bytes_text(e, (double)e->ledger.sent),
-                    seconds_text(e, without->step_time), seconds_text(e, e->step_time));
+}
+
+/* ---- the cheapest change that would remove a line: one line a change, with all that it removes ---- */
+
+static void print_numbers(const explainer *e, const dtm_alternative **without, const dtm_alternative *edit) {
+    const char *before = "";
+    for (size_t i = 0; i < e->ledger.count; i++) {
+        if (without[i] != edit) continue;
+        size_t end = i;
+        while (end + 1 < e->ledger.count && without[end + 1] == edit) end++;
+        if (end == i) dtm_text_printf(e->out, "%s%zu", before, i + 1);
+        else dtm_text_printf(e->out, "%s%zu-%zu", before, i + 1, end + 1);
+        before = ", ";
+        i = end;
+    }
+}
+
+static void print_advice(const explainer *e) {
+    const dtm_alternative **without = dtm_arena_alloc(e->scratch, (e->ledger.count + 1) * sizeof *without);
+    for (size_t i = 0; i < e->ledger.count; i++)
+        without[i] = dtm_alternative_without(e->module, &e->ledger.entries[i], e->alternatives, e->n_alternatives);
+    for (size_t a = 0; a < e->n_alternatives; a++) {
+        const dtm_alternative *edit = &e->alternatives[a];
+        bool used = false;
+        for (size_t i = 0; i < e->ledger.count; i++) used |= without[i] == edit;
+        if (!used) continue;
+        dtm_text_printf(e->out, "  gone with  %s: ", edit->edit);
+        print_numbers(e, without, edit);
+        dtm_text_printf(e->out, "; then %s sent instead of %s, a step of %s instead of %s\n",
+                        bytes_text(e, (double)edit->ledger.sent), bytes_text(e, (double)e->ledger.sent),
+                        seconds_text(e, edit->step_time), seconds_text(e, e->step_time));
+    }
 }
 
 /* ---- totals ---- */
@@ -168,17 +195,40 @@ static const char *machine_name(const explainer *e) {
     return machine.name ? string_text(e, machine.name) : "two CPU cores (no `machine` section)";
 }
 
+/* ---- memory ---- */
+
+static void print_memory(const explainer *e) {
+    if (!e->module->arena_bytes) return;
+    dtm_memory_account m = dtm_memory_account_of(e->module);
+    dtm_text_printf(e->out, "\n  memory a rank   %s: weights %s, gradients %s, optimizer %s, activations %s, workspace %s, communication %s\n",
+                    bytes_text(e, (double)e->module->arena_bytes), bytes_text(e, (double)m.weights),
+                    bytes_text(e, (double)m.gradients), bytes_text(e, (double)m.optimizer),
+                    bytes_text(e, (double)m.activations), bytes_text(e, (double)m.workspace),
+                    bytes_text(e, (double)m.communication));
+    if (!m.peak) return;
+    dtm_op def = dtm_value_get(e->module, m.peak)->def;
+    dtm_text_printf(e->out, "                  the peak is in %s%s\n", dtm_value_name(e->module, m.peak),
+                    def ? line_text(e, dtm_op_get(e->module, def)) : "");
+    dtm_machine machine = dtm_machine_of(e->module);
+    if (machine.memory > 0 && (double)e->module->arena_bytes > machine.memory)
+        dtm_text_printf(e->out, "                  more than the machine's %s a device\n", bytes_text(e, machine.memory));
+}
+
 static void explain_text(const explainer *e) {
     dtm_text_printf(e->out, "%s on %s, machine: %s\n", e->options->file, mesh_text(e), machine_name(e));
     dtm_text_printf(e->out, "%lld collectives a step, %s sent by each rank\n", (long long)e->ledger.collectives,
                     bytes_text(e, (double)e->ledger.sent));
-    if (!e->ledger.count) return;
-    dtm_text_printf(e->out, "\n");
-    print_table(e);
-    dtm_text_printf(e->out, "\n");
-    print_totals(e);
-    dtm_text_printf(e->out, "\n");
-    for (size_t i = 0; i < e->ledger.count; i++) print_reason(e, i);
+    if (e->ledger.count) {
+        dtm_text_printf(e->out, "\n");
+        print_table(e);
+        dtm_text_printf(e->out, "\n");
+        print_totals(e);
+        dtm_text_printf(e->out, "\n");
+        for (size_t i = 0; i < e->ledger.count; i++) print_reason(e, i);
+        dtm_text_printf(e->out, "\n");
+        print_advice(e);
+    }
+    print_memory(e);
 }
 
 /* ---- JSON ---- */
@@ -238,7 +288,15 @@ static void explain_json(const explainer *e) {
     print_json_number(e->out, "sent", (double)e->ledger.sent);
     dtm_text_printf(e->out, ",\"entries\":[");
     for (size_t i = 0; i < e->ledger.count; i++) explain_json_entry(e, i);
-    dtm_text_printf(e->out, "]");
+    dtm_memory_account m = e->module->arena_bytes ? dtm_memory_account_of(e->module) : (dtm_memory_account){0};
+    dtm_text_printf(e->out, "],\"memory\":{\"arena\":%lld", (long long)e->module->arena_bytes);
+    print_json_number(e->out, "weights", (double)m.weights);
+    print_json_number(e->out, "gradients", (double)m.gradients);
+    print_json_number(e->out, "optimizer", (double)m.optimizer);
+    print_json_number(e->out, "activations", (double)m.activations);
+    print_json_number(e->out, "workspace", (double)m.workspace);
+    print_json_number(e->out, "communication", (double)m.communication);
+    dtm_text_printf(e->out, "}}\n");
 }
 
 void dtm_explain(const dtm_module *source, dtm_module *module, const dtm_explain_options *options, dtm_text *out) {

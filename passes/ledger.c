@@ -1,6 +1,8 @@
 /* The ledger of collectives and the contracts on it: see ledger.h. */
 #include "passes/ledger.h"
 
+#include "ir/storage.h"
+
 #include <string.h>
 
 typedef struct collector {
@@ -103,10 +105,51 @@ static bool check_contract(dtm_module *module, const dtm_ledger *ledger, const d
     return false;
 }
 
+static bool check_memory(dtm_module *module, const dtm_expect_rule *rule) {
+    double bytes = (double)module->arena_bytes;
+    if (rule->at_most ? bytes <= rule->bound : bytes == rule->bound) return true;
+    dtm_memory_account m = dtm_memory_account_of(module);
+    dtm_error(module->context, rule->span, 702, "expected %s%.0f bytes of memory a rank, it needs %.0f",
+              rule->at_most ? "at most " : "", rule->bound, bytes);
+    dtm_note(module->context, (dtm_span){0, 0, 0},
+             "weights %lld, gradients %lld, optimizer %lld, activations %lld, workspace %lld, communication %lld bytes",
+             (long long)m.weights, (long long)m.gradients, (long long)m.optimizer, (long long)m.activations,
+             (long long)m.workspace, (long long)m.communication);
+    return false;
+}
+
 bool dtm_ledger_check(dtm_module *module, const dtm_ledger *ledger) {
     bool good = true;
-    for (size_t i = 0; i < module->settings.n_expects; i++)
-        if (module->settings.expects[i].kind == DTM_EXPECT_COLLECTIVE)
-            good &= check_contract(module, ledger, &module->settings.expects[i]);
+    for (size_t i = 0; i < module->settings.n_expects; i++) {
+        const dtm_expect_rule *rule = &module->settings.expects[i];
+        if (rule->kind == DTM_EXPECT_COLLECTIVE) good &= check_contract(module, ledger, rule);
+        else if (module->arena_bytes) good &= check_memory(module, rule);
+    }
     return good;
+}
+
+/* ---- an axis over the slower link that carries more than one over the faster ---- */
+
+static double sent_on(const dtm_ledger *ledger, int axis) {
+    double sent = 0;
+    for (size_t i = 0; i < ledger->count; i++)
+        if (ledger->entries[i].axes == 1u << axis) sent += (double)ledger->entries[i].cost.sent * (double)ledger->entries[i].count;
+    return sent;
+}
+
+void dtm_ledger_warn(dtm_module *module, const dtm_ledger *ledger) {
+    const dtm_mesh *mesh = &module->settings.mesh;
+    for (int slow = 0; slow < mesh->count; slow++)
+        for (int fast = slow + 1; fast < mesh->count; fast++) {
+            dtm_link a = dtm_link_of(module, (uint16_t)(1 << slow)), b = dtm_link_of(module, (uint16_t)(1 << fast));
+            double on_slow = sent_on(ledger, slow), on_fast = sent_on(ledger, fast);
+            bool sized = mesh->axes[slow].size > 1 && mesh->axes[fast].size > 1;
+            if (!sized || mesh->axes[fast].time || a.bandwidth >= b.bandwidth || on_slow <= 2 * on_fast) continue;
+            const char *x = dtm_string_text(module->context, mesh->axes[slow].name);
+            const char *y = dtm_string_text(module->context, mesh->axes[fast].name);
+            dtm_warning(module->context, mesh->axes[slow].span, 810,
+                        "axis %s sends %.1f MB a rank and step over the %s, axis %s %.1f MB over the faster %s", x,
+                        on_slow / 1e6, a.name, y, on_fast / 1e6, b.name);
+            dtm_help(module->context, "the mesh has its slowest links first: put %s after %s", x, y);
+        }
 }

@@ -29,6 +29,8 @@ typedef struct dtm_ledger {
 dtm_ledger dtm_ledger_of(dtm_module *module, dtm_arena *arena);
 /* Checks every contract of `parallel { expect .. }` on collectives; E0701 for each that does not hold, naming causes. */
 bool dtm_ledger_check(dtm_module *module, const dtm_ledger *ledger);
+/* W0810 where an axis over a slower link sends more than twice what one over a faster link does. */
+void dtm_ledger_warn(dtm_module *module, const dtm_ledger *ledger);
 /* Seconds of a step by the machine model: every operator and every collective, one after another. */
 double dtm_step_time(dtm_module *module);
 /* "dp.tp" */

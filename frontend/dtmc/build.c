@@ -78,6 +78,7 @@ static bool build_from(const dtm_options *options, dtm_module *module) {
 
 static bool keeps_contracts(dtm_module *module) {
     dtm_ledger ledger = dtm_ledger_of(module, dtm_context_arena(module->context));
+    dtm_ledger_warn(module, &ledger);
     return dtm_ledger_check(module, &ledger);
 }
 

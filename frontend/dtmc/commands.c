@@ -228,6 +228,9 @@ int dtm_command_explain(const dtm_options *options) {
         dtm_explain_options explain = {.json = options->json, .file = options->file};
         dtm_explain(source->after ? NULL : source, module, &explain, &out);
         fputs(out.data, stdout);
+        dtm_ledger ledger = dtm_ledger_of(module, dtm_context_arena(context));
+        dtm_ledger_warn(module, &ledger);
+        failed |= !dtm_ledger_check(module, &ledger);
     }
     failed |= dtm_report(context);
     dtm_module_destroy(module);
