@@ -130,7 +130,7 @@ static const char *element_text(dtm_arena *arena, const dtm_tensor *a, const dtm
     return text.data;
 }
 
-static void report_first_value(dtm_context *context, const dtm_interpretation *before, const dtm_interpretation *after,
+static bool report_first_value(dtm_context *context, const dtm_interpretation *before, const dtm_interpretation *after,
                                double tolerance) {
     for (size_t i = 0; i < after->values.count; i++) {
         const dtm_tensor *b = &after->values.data[i], *a = dtm_tensors_find(&before->values, b->name, 0);
@@ -140,9 +140,9 @@ static void report_first_value(dtm_context *context, const dtm_interpretation *b
         dtm_note(context, (dtm_span){0, 0, 0},
                  "in order of execution, `%s` is the first value of both that differs: %s", b->name,
                  element_text(after->arena, a, b));
-        return;
+        return true;
     }
-    dtm_note(context, (dtm_span){0, 0, 0}, "no value that both name and shape alike differs");
+    return false;
 }
 
 static void report_difference(dtm_context *context, const char *pass, const finding *found, dtm_arena *arena) {
@@ -180,6 +180,20 @@ static size_t join_bounds(const dtm_module *before, const dtm_module *after, dtm
     return n_a;
 }
 
+/* Runs both again to find the first value that differs, step by step: a wrong update shows in the step before. */
+static void search_values(const dtm_module *before, const dtm_module *after, dtm_interpret_options run_before,
+                          dtm_interpret_options run_after, double tolerance) {
+    bool found = false;
+    for (int64_t step = 1; !found && step <= run_before.steps; step++) {
+        run_before.keep_step = run_after.keep_step = step;
+        dtm_interpretation *a = dtm_interpret(before, &run_before), *b = dtm_interpret(after, &run_after);
+        found = a && b && report_first_value(after->context, a, b, tolerance);
+        dtm_interpretation_destroy(a);
+        dtm_interpretation_destroy(b);
+    }
+    if (!found) dtm_note(after->context, (dtm_span){0, 0, 0}, "no value that both name and shape alike differs");
+}
+
 bool dtm_validate(const dtm_module *before, const dtm_module *after, const char *pass,
                   const dtm_validate_options *options) {
     dtm_validate_options chosen = options ? *options : (dtm_validate_options){0};
@@ -204,12 +218,7 @@ bool dtm_validate(const dtm_module *before, const dtm_module *after, const char 
     if (a && !b) dtm_note(after->context, (dtm_span){0, 0, 0}, "after the pass `%s`", pass);
     if (found.what) {
         report_difference(after->context, pass, &found, arena);
-        bool at_end = !strncmp(found.what, "updated", 7);
-        run.keep_step = run_after.keep_step = at_end ? 1 : found.before->step;
-        dtm_interpretation *kept_a = dtm_interpret(before, &run), *kept_b = dtm_interpret(after, &run_after);
-        if (kept_a && kept_b) report_first_value(after->context, kept_a, kept_b, tolerance);
-        dtm_interpretation_destroy(kept_a);
-        dtm_interpretation_destroy(kept_b);
+        search_values(before, after, run, run_after, tolerance);
     }
     dtm_interpretation_destroy(a);
     dtm_interpretation_destroy(b);
