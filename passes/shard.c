@@ -172,24 +172,52 @@ void shard_describe(shard *s) {
 
 /* ---- the pass ---- */
 
+static bool choose(shard *s) {
+    shard_rules(s);
+    if (!s->axes) return true;
+    shard_describe(s);
+    if (!shard_expand(s)) return false;
+    shard_domains(s);
+    shard_reorder_sums(s);
+    return shard_choose(s);
+}
+
+static bool any_by_cost(const dtm_module *module) {
+    for (size_t i = 0; i < module->settings.n_splits; i++)
+        if (module->settings.splits[i].by_cost) return true;
+    return false;
+}
+
+/* By cost, whether to split along what an operator normalises is known only once it is written in smaller ones: a trial
+ * on a copy of the module, all of them expanded, says which are to be. */
+static uint16_t *try_expanding(const dtm_module *module, dtm_arena *arena) {
+    uint16_t *worth = dtm_arena_alloc(arena, module->n_ops * sizeof *worth);
+    shard s = {.module = dtm_module_clone(module), .arena = dtm_arena_create()};
+    size_t errors = dtm_error_count(module->context);
+    choose(&s);
+    for (size_t i = 0; dtm_error_count(module->context) == errors && i < s.n_inners; i++)
+        for (int a = 0; a < module->settings.mesh.count; a++) {
+            shard_choice choice = s.ops[s.inners[i].op].choice[a];
+            if (!s.inners[i].dims[a] || choice < CHOICE_FACTOR || choice >= CHOICE_STATE) continue;
+            const dtm_factor *f = &s.ops[s.inners[i].op].factors[(choice - CHOICE_FACTOR) % (CHOICE_QUERIES - CHOICE_FACTOR)];
+            if (f->names[0] == s.inners[i].dims[a] && s.inners[i].of < module->n_ops) worth[s.inners[i].of] |= (uint16_t)(1 << a);
+        }
+    dtm_arena_destroy(s.arena);
+    dtm_module_destroy(s.module);
+    return worth;
+}
+
 bool dtm_pass_shard(dtm_module *module) {
     shard s = {.module = module, .arena = dtm_arena_create()};
-    shard_rules(&s);
-    if (s.axes) {
-        shard_describe(&s);
-        if (!shard_expand(&s)) s.failed = true;
-        if (!s.failed) {
-            shard_domains(&s);
-            shard_reorder_sums(&s);
-            shard_choose(&s);
-        }
-        if (!s.failed) {
-            shard_update(&s);
-            shard_units(&s);
-            shard_warnings(&s);
-            shard_layouts(&s);
-        }
+    if (any_by_cost(module)) s.worth = try_expanding(module, s.arena);
+    s.failed = dtm_error_count(module->context) || !choose(&s);
+    if (!s.failed && s.axes) {
+        shard_update(&s);
+        shard_units(&s);
+        shard_warnings(&s);
+        shard_layouts(&s);
     }
     dtm_arena_destroy(s.arena);
+    module->after = dtm_string_of(module->context, "shard");
     return !s.failed && dtm_error_count(module->context) == 0;
 }

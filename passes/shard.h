@@ -49,7 +49,7 @@ typedef struct shard_keep {
 } shard_keep;
 
 typedef struct shard_inner {
-    dtm_op op;
+    dtm_op op, of; /* `of`: the operator that was expanded */
     dtm_dim dims[DTM_MAX_AXES];
 } shard_inner;
 
@@ -75,6 +75,7 @@ typedef struct shard {
     size_t n_keeps, cap_keeps;
     shard_inner *inners; /* the operators made by expanding */
     size_t n_inners, cap_inners;
+    const uint16_t *worth; /* by operator: axes by cost on which a trial split it along what it normalises; NULL: the trial */
     bool failed;
 } shard;
 

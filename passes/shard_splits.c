@@ -191,11 +191,18 @@ static void mark_few(shard *s, dtm_op op) {
 
 /* ---- operators to be expanded ---- */
 
+/* By cost any dimension listed may come out; `worth` says which operators it is worth to expand, where that is known. */
 static bool normalises(const shard *s, dtm_op op, int axis, dtm_dim *dim) {
-    const dtm_factor *f = split_factor(s, op, shard_listed(s, op, axis));
-    if (!f || f->kind != DTM_FACTOR_NORMALISED) return false;
-    *dim = f->names[0];
-    return true;
+    const dtm_splits_rule *rule = s->rules[axis];
+    for (int i = 0; rule && i < rule->count; i++) {
+        const dtm_factor *f = split_factor(s, op, choice_for(s, op, axis, rule->dims[i]));
+        if (!rule->by_cost && i != shard_listed_index(s, op, axis)) continue;
+        if (!f || f->kind != DTM_FACTOR_NORMALISED) continue;
+        if (rule->by_cost && s->worth && !(s->worth[op] >> axis & 1)) continue;
+        *dim = f->names[0];
+        return true;
+    }
+    return false;
 }
 
 static void attach_keeps(shard *s) {
@@ -220,7 +227,7 @@ bool shard_expand(shard *s) {
         if (!dtm_expand(m, expanded[i]))
             dtm_broken("shard", "%s cannot be expanded", dtm_op_rows[m->ops[expanded[i]].kind].name);
         for (dtm_op made = (dtm_op)first; made < m->n_ops; made++) {
-            shard_inner mark = {made, {0}};
+            shard_inner mark = {made, expanded[i], {0}};
             memcpy(mark.dims, inner, sizeof inner);
             DTM_PUSH(s->arena, s->inners, s->n_inners, s->cap_inners, mark);
         }
@@ -361,7 +368,8 @@ static bool all_inputs_only(const shard *s, dtm_op op) {
 static void offer_all_listed(const shard *s, dtm_op op, int axis, shard_domain *d) {
     for (int i = 0; i < s->rules[axis]->count; i++) {
         shard_choice choice = choice_for(s, op, axis, s->rules[axis]->dims[i]);
-        if (choice != CHOICE_NONE) offer(d, choice);
+        const dtm_factor *f = split_factor(s, op, choice);
+        if (choice != CHOICE_NONE && !(f && f->kind == DTM_FACTOR_NORMALISED)) offer(d, choice);
     }
     offer(d, CHOICE_ALIKE);
 }
@@ -370,6 +378,7 @@ static void domain_of_operator(const shard *s, dtm_op op, int axis, shard_domain
     dtm_op_kind kind = s->module->ops[op].kind;
     shard_choice listed = shard_listed(s, op, axis);
     const dtm_factor *f = split_factor(s, op, listed);
+    if (f && f->kind == DTM_FACTOR_NORMALISED) f = NULL; /* by cost, and not worth it */
     bool in_time = s->time >> axis & 1;
     if (s->rules[axis] && (s->rules[axis]->by_cost || is_free(s, op))) offer_all_listed(s, op, axis, d);
     else if (f) offer(d, listed);
