@@ -376,6 +376,7 @@ static void write_hoisted(writer *w) {
             seen[v] = true;
             const char *type = register_type((dtm_dtype)type_of(w, v)->dtype);
             line(w, "const %s c%d = %s;", type, nest_touch(w->n, v), loaded(w, v));
+            line(w, "(void)c%d;", nest_touch(w->n, v));
         }
     }
     w->hoisted = true;
@@ -545,7 +546,7 @@ void nest_write(nest *n, dtm_text *out) {
 void nest_write_finish(nest *n, dtm_text *out) {
     dtm_text body = {n->g->arena, NULL, 0, 0}, chunks = {n->g->arena, NULL, 0, 0};
     bool *emitted = dtm_arena_alloc(n->g->arena, (n->n_ops + 1) * sizeof *emitted);
-    writer w = {n, &body, 2, 0, emitted, true};
+    writer w = {n, &body, 2, 0, emitted, false};
     int reduction = 0;
     for (int i = 0; i < (int)n->n_ops; i++) {
         const dtm_op_data *op = body_op(&w, i);

@@ -1,21 +1,188 @@
-/* fuse (being widened): composite operators in smaller ones. */
-#include "ir/storage.h"
+/* fuse: makes kernels of operators. In this order:
+ *
+ *   expand      norms, softmax, cross-entropy become elementwise operators and reductions (expand.c)
+ *   products    a dot that no matrix product computes (its last dimension is batched) becomes sum(a * b)
+ *   accumulate  s = x + dot(a, b) becomes s = dot(a, b, x) where nothing else reads x or the product
+ *   copy        what costs nothing (fill, positions) is given to each reader
+ *   group       regions `fused { .. }`, each one kernel (fuse_groups.c)
+ *
+ *     m : f32[B=8] = mean(x.square over D)         fused {
+ *     y : f32[B=8, D=4] = x - m                        m : f32[B=8] = mean(x over D)
+ *                                                      y : f32[B=8, D=4] = x - m
+ *                                                  }                                                     */
+#include "passes/fuse.h"
 #include "passes/passes.h"
 
-static void expand_region(dtm_module *module, dtm_region region) {
-    for (size_t i = 0; i < module->regions[region].n_ops; i++) {
-        dtm_op op = module->regions[region].ops[i];
-        if (dtm_op_get(module, op)->body) {
-            expand_region(module, dtm_op_get(module, op)->body);
-            continue;
+#include <string.h>
+
+static const dtm_op_data *get(const dtm_module *module, dtm_op op) { return dtm_op_get(module, op); }
+
+dtm_op **dtm_fuse_users(const dtm_module *module, dtm_arena *arena) {
+    uint32_t *counts = dtm_use_counts(module, arena);
+    dtm_op **users = dtm_arena_alloc(arena, module->n_values * sizeof *users);
+    for (size_t v = 1; v < module->n_values; v++) users[v] = dtm_arena_alloc(arena, (counts[v] + 1) * sizeof **users);
+    memset(counts, 0, module->n_values * sizeof *counts);
+    for (dtm_op op = 1; op < module->n_ops; op++)
+        for (uint32_t i = 0; module->ops[op].region && i < module->ops[op].n_operands; i++) {
+            dtm_value v = module->ops[op].operands[i];
+            users[v][counts[v]++] = op;
         }
-        size_t before = module->regions[region].n_ops;
-        if (dtm_expand(module, op)) i += module->regions[region].n_ops - before;
+    return users;
+}
+
+/* Calls `each` for every operator, also for those it adds before or after the one at hand; it may remove that one. */
+static void for_each_op(dtm_module *module, dtm_region region, void (*each)(dtm_module *module, dtm_op op)) {
+    dtm_arena *arena = dtm_arena_create();
+    size_t count = module->regions[region].n_ops;
+    dtm_op *ops = dtm_arena_alloc(arena, (count + 1) * sizeof *ops);
+    memcpy(ops, module->regions[region].ops, count * sizeof *ops);
+    for (size_t i = 0; i < count; i++) {
+        if (get(module, ops[i])->body) for_each_op(module, get(module, ops[i])->body, each);
+        else each(module, ops[i]);
+    }
+    dtm_arena_destroy(arena);
+}
+
+static void expand(dtm_module *module, dtm_op op) { dtm_expand(module, op); }
+
+/* ---- products ---- */
+
+static bool has(const dtm_module *module, dtm_value v, dtm_dim dim) {
+    return dtm_type_dim_index(dtm_value_type(module, v), dim) >= 0;
+}
+
+static dtm_type product_type(dtm_module *module, const dtm_op_data *dot) {
+    dtm_type_data type = *dtm_value_type(module, dot->operands[0]);
+    const dtm_type_data *b = dtm_value_type(module, dot->operands[1]);
+    for (int i = 0; i < b->rank; i++)
+        if (dtm_type_dim_index(&type, b->dims[i]) < 0) {
+            type.dims[type.rank] = b->dims[i];
+            type.layout[type.rank++] = b->layout[i];
+        }
+    type.sum |= b->sum;
+    return dtm_type_intern(module, &type);
+}
+
+/* Batched in its last dimension, or an inner product of two tensors. */
+static void spread_dot(dtm_module *module, dtm_op op) {
+    dtm_op_data dot = *get(module, op);
+    if (dot.kind != DTM_OP_DOT || dot.n_operands != 2) return;
+    const dtm_type_data *type = dtm_value_type(module, dot.results[0]);
+    if (type->rank) {
+        dtm_dim last = type->dims[type->rank - 1];
+        if (!has(module, dot.operands[0], last) || !has(module, dot.operands[1], last)) return;
+    }
+    dtm_type made = product_type(module, &dot), result = module->values[dot.results[0]].type;
+    dtm_builder at = dtm_builder_before(module, op);
+    at.why = dtm_string_of(module->context, "a product along a batched dimension");
+    const char *name = dtm_value_name(module, dot.results[0]);
+    dtm_op product = dtm_build_op(&at, DTM_OP_MUL, dot.operands, 2, NULL, &made, 1, "product");
+    dtm_value_rename(module, dtm_result(module, product, 0), dtm_string_text(module->context, dtm_string_printf(module->context, "%s.product", name)));
+    dtm_value operand = dtm_result(module, product, 0);
+    dtm_op sum = dtm_build_op(&at, DTM_OP_SUM, &operand, 1, &dot.attributes, &result, 1, "sum");
+    dtm_value value = dtm_result(module, sum, 0);
+    dtm_replace_uses(module, dot.results[0], value);
+    module->values[value].name = module->values[dot.results[0]].name;
+    dtm_op_remove(module, op);
+}
+
+/* ---- accumulate ---- */
+
+typedef struct adder {
+    dtm_module *module;
+    uint32_t *uses;
+} adder;
+
+static bool may_add_to(const adder *a, dtm_value x, dtm_op add) {
+    const dtm_module *module = a->module;
+    dtm_op def = module->values[x].def;
+    if (!def || a->uses[x] != 1 || module->values[x].type != module->values[get(module, add)->results[0]].type) return false;
+    dtm_op_kind kind = get(module, def)->kind;
+    return get(module, def)->region == get(module, add)->region && kind != DTM_OP_WEIGHT && kind != DTM_OP_STATE &&
+           kind != DTM_OP_INPUT && kind != DTM_OP_LAST && kind != DTM_OP_ACCUMULATE;
+}
+
+static bool is_product(const adder *a, dtm_value v, dtm_op add) {
+    const dtm_module *module = a->module;
+    dtm_op def = module->values[v].def;
+    return def && get(module, def)->kind == DTM_OP_DOT && get(module, def)->n_operands == 2 && may_add_to(a, v, add) &&
+           dtm_value_type(module, v)->dtype == DTM_F32;
+}
+
+static void add_product(adder *a, dtm_op op) {
+    dtm_module *module = a->module;
+    const dtm_op_data add = *get(module, op);
+    if (add.kind != DTM_OP_ADD) return;
+    for (int i = 1; i >= 0; i--) { /* the later one rather than the earlier */
+        dtm_value product = add.operands[i], x = add.operands[1 - i];
+        if (product == x || !is_product(a, product, op) || !may_add_to(a, x, op)) continue;
+        dtm_op_data dot = *get(module, module->values[product].def);
+        dtm_value operands[3] = {dot.operands[0], dot.operands[1], x};
+        dtm_builder at = dtm_builder_before(module, op);
+        at.span = dot.span, at.place = dot.place;
+        at.why = dtm_string_of(module->context, "added to what it is the last to read");
+        dtm_type type = module->values[add.results[0]].type;
+        dtm_op made = dtm_build_op(&at, DTM_OP_DOT, operands, 3, &dot.attributes, &type, 1, "sum");
+        dtm_value value = dtm_result(module, made, 0);
+        dtm_replace_uses(module, add.results[0], value);
+        module->values[value].name = module->values[add.results[0]].name;
+        dtm_op_remove(module, op);
+        dtm_op_remove(module, module->values[product].def);
+        a->uses = dtm_use_counts(module, module->arena);
+        return;
     }
 }
 
+static void add_products(adder *a, dtm_region region) {
+    for (size_t i = 0; i < a->module->regions[region].n_ops; i++) {
+        dtm_op op = a->module->regions[region].ops[i];
+        if (get(a->module, op)->body) add_products(a, get(a->module, op)->body);
+        size_t before = a->module->regions[region].n_ops;
+        if (!get(a->module, op)->body) add_product(a, op);
+        i -= before - a->module->regions[region].n_ops;
+    }
+}
+
+/* ---- copies of what costs nothing ---- */
+
+static bool is_free(const dtm_module *module, dtm_value v) {
+    dtm_op def = module->values[v].def;
+    return def && (get(module, def)->kind == DTM_OP_FILL || get(module, def)->kind == DTM_OP_POSITIONS);
+}
+
+static void copy_free(dtm_module *module, dtm_op op) {
+    dtm_op_kind kind = get(module, op)->kind;
+    bool fusible = (kind >= DTM_OP_ADD && kind <= DTM_OP_EXPAND) || dtm_is_reduction(kind) || kind == DTM_OP_CROSS_ENTROPY_BACKWARD;
+    for (uint32_t i = 0; fusible && i < get(module, op)->n_operands; i++) {
+        dtm_value v = get(module, op)->operands[i];
+        if (!is_free(module, v)) continue;
+        dtm_op_data source = *get(module, module->values[v].def);
+        dtm_builder at = dtm_builder_before(module, op);
+        at.why = source.why;
+        dtm_type type = module->values[v].type;
+        dtm_op made = dtm_build_op(&at, source.kind, source.operands, source.n_operands, &source.attributes, &type, 1,
+                                   dtm_value_name(module, v));
+        dtm_value copy = dtm_result(module, made, 0);
+        module->ops[op].operands[i] = copy;
+    }
+}
+
+static void remove_unread_free(dtm_module *module) {
+    uint32_t *uses = dtm_use_counts(module, module->arena);
+    for (dtm_op op = 1; op < module->n_ops; op++)
+        if (get(module, op)->region && get(module, op)->n_results == 1 && is_free(module, get(module, op)->results[0]) &&
+            !uses[get(module, op)->results[0]])
+            dtm_op_remove(module, op);
+}
+
 bool dtm_pass_fuse(dtm_module *module) {
-    expand_region(module, module->body);
+    for_each_op(module, module->body, expand);
+    for_each_op(module, module->body, spread_dot);
+    adder a = {module, dtm_use_counts(module, module->arena)};
+    add_products(&a, module->body);
+    for_each_op(module, module->body, copy_free);
+    remove_unread_free(module);
+    dtm_fuse_groups(module, module->body);
     module->after = dtm_string_of(module->context, "fuse");
     return true;
 }

@@ -1,0 +1,13 @@
+/* What fuse.c and fuse_groups.c share. */
+#ifndef DTM_PASSES_FUSE_H
+#define DTM_PASSES_FUSE_H
+
+#include "ir/storage.h"
+
+/* Puts the operators of a region that are worth one kernel into `fused` regions, and those inside its loops. */
+void dtm_fuse_groups(dtm_module *module, dtm_region region);
+
+/* Who reads each value: users[v] is a list that ends with 0. Built anew after operators have changed. */
+dtm_op **dtm_fuse_users(const dtm_module *module, dtm_arena *arena);
+
+#endif
