@@ -217,6 +217,8 @@ static const char *reason(const shard *s, const dtm_type_data *from, const dtm_t
     if (s->module->ops[reader].kind == DTM_OP_GRADIENT) return "once a step";
     const char *title = shard_op_title(s, reader);
     if (s->module->ops[reader].place.line) title = dtm_arena_printf(s->arena, "%s,", title);
+    if (s->ops[reader].keep)
+        title = dtm_arena_printf(s->arena, "`keep %s`", dtm_string_text(s->module->context, s->ops[reader].keep->value));
     if ((from->sum & ~to->sum) || (from->max & ~to->max)) {
         for (int d = 0; d < from->rank; d++)
             if (from->layout[d].count < to->layout[d].count)

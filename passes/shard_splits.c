@@ -311,13 +311,14 @@ static void offer_kept(const shard *s, dtm_op op, int axis, shard_domain *d) {
         if (keep_allows(s, keep, type, axis, all.choices[i] - CHOICE_STATE)) offer(d, all.choices[i]);
 }
 
-/* The operator that makes a kept value may also be split as it is kept; cost decides. */
+/* The operator that makes a kept value may also be split as it is kept, and cost decides, unless the list makes it a term,
+ * which is reduced to what is kept. */
 static void follow_keep(const shard *s, dtm_op op, int axis, shard_domain *d) {
     const dtm_op_data *data = dtm_op_get(s->module, op);
     for (uint32_t r = 0; r < data->n_results; r++) {
         dtm_value value = data->results[r];
         const dtm_keep_rule *keep = s->n_readers[value] == 1 ? s->ops[s->readers[value][0]].keep : NULL;
-        if (!keep) continue;
+        if (!keep || (d->count && shard_result_state(s, op, d->choices[0], r) == STATE_SUM)) continue;
         const dtm_type_data *type = dtm_value_type(s->module, value);
         shard_domain all = {0};
         if (shard_is_source(data->kind)) {
