@@ -49,6 +49,7 @@ static char *read_file(const checker *c, const char *name) {
 }
 
 static bool build(const checker *c, const char *name, const char *flags) {
+    if (c->interpret) return command(c, "timeout -k 1 120 %s check %s.dtm %s", c->dtmc, name, flags);
     return command(c, "CC='%s' timeout -k 1 120 %s build %s.dtm -o %s.program %s", c->cc, c->dtmc, name, name, flags);
 }
 
@@ -64,7 +65,8 @@ verdict check_one(checker *c, const program *p) {
     snprintf(path, sizeof path, "%s/data.safetensors", c->folder);
     write_program(c, "one.dtm", p->model, "mesh { one = 1 }\n");
     if (!program_write_data(p, 7, path)) exit(2);
-    if (!build(c, "one", "--verify")) return ONE_REFUSED;
+    if (!build(c, "one", c->interpret ? "--verify --validate" : "--verify")) return ONE_REFUSED;
+    if (c->interpret) return GOOD;
     return train(c, "one", "one") ? GOOD : ONE_FAILED;
 }
 
@@ -79,6 +81,7 @@ verdict check_placed(checker *c, const program *p, bool twice) {
     write_program(c, "placed.dtm", p->model, p->placement);
     if (!build(c, "placed", c->validate ? "--verify --validate" : "--verify")) return PLACED_REFUSED;
     if (c->coverage) count(c);
+    if (c->interpret) return GOOD;
     if (!train(c, "placed", "placed")) return PLACED_FAILED;
     if (!command(c, "%s runs one placed", c->compare)) return DIFFERS;
     if (!twice) return GOOD;
@@ -92,7 +95,9 @@ verdict check_placed(checker *c, const program *p, bool twice) {
 
 void check_print_log(const checker *c, FILE *out) {
     char *log = read_file(c, "log");
-    char *line = log;
+    char *line = log ? strstr(log, "error") : NULL; /* warnings come first */
+    while (line && line > log && line[-1] != '\n') line--;
+    if (!line) line = log;
     for (int n = 0; line && *line && n < 30; n++) {
         size_t length = strcspn(line, "\n");
         fprintf(out, "    %.*s\n", (int)length, line);

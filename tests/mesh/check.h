@@ -20,6 +20,7 @@ typedef struct checker {
     const char *dtmc, *compare, *cc; /* absolute paths */
     char folder[256];                /* where everything is built, of this process alone */
     bool validate;                   /* interpret before and after every pass */
+    bool interpret;                  /* nothing more: no executables */
     coverage *coverage;              /* where counts go, or NULL */
 } checker;
 

@@ -114,9 +114,9 @@ static const char *equals(const char *line) {
     return NULL;
 }
 
-static void meet(coverage *c, const char *operator, size_t length, int operands, unsigned kinds) {
+static void meet(coverage *c, const char *name, size_t length, int operands, unsigned kinds) {
     for (int i = 0; i < N_OPERATORS; i++) {
-        if (strlen(names[i]) != length || strncmp(names[i], operator, length) != 0) continue;
+        if (strlen(names[i]) != length || strncmp(names[i], name, length) != 0) continue;
         /* max(a, b) and max(x over D) have one name: told apart by their operands */
         if (strcmp(names[i], "max") == 0 && (operands > 1) != (strcmp(rules[i], "pointwise") == 0)) continue;
         for (int k = SPLIT_EVEN; k < SPLIT_KINDS; k++)
@@ -140,14 +140,13 @@ static void read_right_side(coverage *c, const reader *r, const char *text, unsi
     } else if (*text == '-' && text[1] != ' ') {
         meet(c, "neg", 3, 1, kinds);
     } else if (text[name] == ' ') {
-        const char *operator = text + name + 1;
-        meet(c, operator, strcspn(operator, " "), 2, kinds);
+        const char *sign = text + name + 1;
+        meet(c, sign, strcspn(sign, " "), 2, kinds);
     }
 }
 
 static void read_line(coverage *c, reader *r, const char *line) {
     line += strspn(line, " ");
-    if (strncmp(line, "mesh", 4) == 0) read_mesh(r, line);
     const char *first = line;
     static const char *const leading[] = {"input ", "weight ", "state ", NULL};
     for (int i = 0; leading[i]; i++)
@@ -175,6 +174,8 @@ static void read_line(coverage *c, reader *r, const char *line) {
 void coverage_add_dump(coverage *c, const char *dump) {
     reader *r = calloc(1, sizeof *r);
     if (!r) return;
+    const char *mesh = strstr(dump, "\nmesh {"); /* it stands at the end */
+    if (mesh) read_mesh(r, mesh + 1);
     for (const char *line = dump; *line; line += strcspn(line, "\n"), line += *line == '\n') read_line(c, r, line);
     free(r);
 }

@@ -1,10 +1,12 @@
 /* The law of the mesh: draws programs and placements, and checks that loss, gradients, norm and updated weights of every
  * mesh equal those of one rank; shrinks what fails; counts which operator met which split.
  *
- *     mesh --dtmc DTMC --compare COMPARE --cc CC [--pairs 300] [--seed 1] [--jobs 2] [--validate] [--coverage]
+ *     mesh --dtmc DTMC --compare COMPARE --cc CC [--pairs 300] [--seed 1] [--jobs 2] [--validate] [--interpret]
+ *          [--coverage]
  *     mesh --print PAIR
  *
- * Five placements are drawn for each program. The last line is `N passed, N failed`. With --coverage an operator that never
+ * Five placements are drawn for each program. --validate interprets before and after every pass, --interpret does
+ * that alone and builds nothing. The last line is `N passed, N failed`. With --coverage an operator that never
  * met an even, an uneven or an empty split is a failure. A failure prints its pair, shrunk, and the seed. */
 #include "check.h"
 
@@ -127,6 +129,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--validate") == 0) c.validate = true;
+        else if (strcmp(argv[i], "--interpret") == 0) c.interpret = c.validate = true;
         else if (strcmp(argv[i], "--coverage") == 0) judge_coverage = true;
         else if (strcmp(argv[i], "--print") == 0) return print_pair(strtoull(value, NULL, 10)), 0;
         else if (strcmp(argv[i], "--dtmc") == 0) c.dtmc = realpath(value, NULL), i++;

@@ -61,8 +61,8 @@ static const char *activation(writer *w) {
 
 static void feed_forward(writer *w) {
     int n = w->block;
-    weight(w, "up", "D, F", "normal(0.4)");
-    weight(w, "down", "F, D", "normal(0.4)");
+    weight(w, "up", "D, F", "normal(0.25)");
+    weight(w, "down", "F, D", "normal(0.25)");
     const char *f = activation(w);
     switch (draw(w->d, 3)) {
     case 0: SAY(w, "        x = x + dot(%s(dot(h, up%d over D)), down%d over F)\n", f, n, n); break;
@@ -72,7 +72,7 @@ static void feed_forward(writer *w) {
         SAY(w, "        x = x + dot(%s(dot(h, up%d over D) + bias%d), down%d over F) + out%d\n", f, n, n, n, n);
         break;
     case 2:
-        weight(w, "gate", "D, F", "normal(0.4)");
+        weight(w, "gate", "D, F", "normal(0.25)");
         SAY(w, "        x = x + dot(%s(dot(h, gate%d over D)) * dot(h, up%d over D), down%d over F)\n", f, n, n, n);
         break;
     }
@@ -82,10 +82,10 @@ static void feed_forward(writer *w) {
 static void projections(writer *w, const char *keys, bool rope) {
     int n = w->block;
     const char *groups = w->p->has_groups ? "D, G, K" : "D, K";
-    weight(w, "wq", "D, H, K", "normal(0.4)");
-    weight(w, "wk", groups, "normal(0.4)");
-    weight(w, "wv", groups, "normal(0.4)");
-    weight(w, "wo", "H, K, D", "normal(0.4)");
+    weight(w, "wq", "D, H, K", "normal(0.25)");
+    weight(w, "wk", groups, "normal(0.25)");
+    weight(w, "wv", groups, "normal(0.25)");
+    weight(w, "wo", "H, K, D", "normal(0.25)");
     static const char *const turns[] = {"", ", base = 500", ", interleaved", ", part = 2", NULL};
     const char *turn = rope && draw_chance(w->d, 60) ? draw_word(w->d, turns) : NULL;
     for (int i = 0; i < 2; i++) {
@@ -111,8 +111,8 @@ static void cross_attention(writer *w) {
 /* Attention written out: the scores are a tensor, positions of the keys have a dimension of their own. */
 static void plain_attention(writer *w) {
     int n = w->block;
-    weight(w, "wq", "D, K", "normal(0.4)");
-    weight(w, "wk", "D, K", "normal(0.4)");
+    weight(w, "wq", "D, K", "normal(0.25)");
+    weight(w, "wk", "D, K", "normal(0.25)");
     SAY(w, "        s%d = dot(dot(h, wq%d over D), rename(dot(h, wk%d over D), S as U) over K)\n", n, n, n);
     const char *how = draw_chance(w->d, 30) ? "exp(log_softmax(%s over U))" : "softmax(%s over U)";
     char scores[64], weights[128];
@@ -149,7 +149,7 @@ static void pools(writer *w) {
     case 1: SAY(w, "        x = x + 0.1 * sum(h over S)\n"); break;
     case 2: SAY(w, "        x = x + max(h over S) * 0.5\n"); break;
     case 3:
-        weight(w, "gate", "D", "normal(0.4)");
+        weight(w, "gate", "D", "normal(0.25)");
         SAY(w, "        x = x + h * sigmoid(dot(h, gate%d over D))\n", n);
         break;
     case 4: SAY(w, "        x = x + mean(h over S where tokens >= %d)\n", w->p->V / 2); break;
@@ -168,10 +168,10 @@ static void elementwise(writer *w) {
 static void odd_products(writer *w) {
     int n = w->block;
     if (draw_chance(w->d, 50)) {
-        weight(w, "table", "V, D", "normal(0.4)");
+        weight(w, "table", "V, D", "normal(0.25)");
         SAY(w, "        x = x + dot(cast(tokens == positions(V), f32), table%d over V)\n", n);
     } else {
-        weight(w, "up", "D, F", "normal(0.4)");
+        weight(w, "up", "D, F", "normal(0.25)");
         weight(w, "down", "F, D", "normal(0.1)");
         weight(w, "inner", "F", "uniform(0.5, 1.5)");
         SAY(w, "        x = x + dot(rmsnorm(dot(h, up%d over D), inner%d over F), down%d over F)\n", n, n, n);
@@ -181,10 +181,10 @@ static void odd_products(writer *w) {
 /* Two branches that read the same h. */
 static void branches(writer *w) {
     int n = w->block;
-    weight(w, "up", "D, F", "normal(0.4)");
-    weight(w, "down", "F, D", "normal(0.4)");
-    weight(w, "left", "D, H, K", "normal(0.4)");
-    weight(w, "right", "H, K, D", "normal(0.4)");
+    weight(w, "up", "D, F", "normal(0.25)");
+    weight(w, "down", "F, D", "normal(0.25)");
+    weight(w, "left", "D, H, K", "normal(0.25)");
+    weight(w, "right", "H, K, D", "normal(0.25)");
     SAY(w, "        x = x + dot(%s(dot(h, up%d over D)), down%d over F) + dot(dot(h, left%d over D), right%d over H, K)\n",
         activation(w), n, n, n, n);
 }
@@ -257,7 +257,7 @@ static void write_model(draws *d, program *p) {
     if (p->context) put(out, capacity, "    c = gather(embed, context over V)\n");
     put(out, capacity, "%s    repeat layer = %d {\n%s%s    }\n%s", w.shared, layers, w.weights, w.body, head);
     /* an eps that rounding cannot climb over: a gradient that is zero but for rounding must not move its weight */
-    static const char *const optimizers[] = {"adamw(lr = 1e-3, eps = 1e-3, decay = 0.1)", "sgd(lr = 0.05)",
+    static const char *const optimizers[] = {"adamw(lr = 1e-3, eps = 1e-3, decay = 0.1)", "sgd(lr = 0.01)",
                                              "adamw(lr = linear(peak = 2e-3, steps = 4, floor = 0), eps = 1e-3)", NULL};
     put(out, capacity, "train {\n    optimizer %s\n", draw_word(d, optimizers));
     if (draw_chance(d, 60)) put(out, capacity, "    clip %s\n", draw_chance(d, 50) ? "0.1" : "100.0");
