@@ -118,7 +118,7 @@ DTM_INLINE void dtm_tile_body(const dtm_tile *t, const int rows, const int vecs)
     const float *a = t->a, *b = t->b;
     const int64_t a_row = t->a_row, a_col = t->a_col, b_row = t->b_row;
 #pragma GCC unroll 8
-    for (int i = 0; i < rows; i++) __builtin_prefetch(t->c + i * t->c_row, 1); /* 15% of a large product */
+    for (int i = 0; i < rows; i++) __builtin_prefetch(t->c + i * t->c_row, 1); /* gains 15% on a busy machine */
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 8
