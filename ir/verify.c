@@ -298,6 +298,16 @@ static bool may_hold_keys_alike(const dtm_op_data *op, const dtm_factor *f) {
     return attention && f->n_names == 2;
 }
 
+/* What a dot adds to (its third operand) is of the result's type, whatever that is; the laws are those of the others. */
+static uint32_t judged_operands(const dtm_op_data *op) { return op->kind == DTM_OP_DOT ? 2 : op->n_operands; }
+
+static void check_added(verifier *v, const dtm_op_data *op) {
+    if (op->kind != DTM_OP_DOT || op->n_operands < 3) return;
+    if (dtm_value_get(v->module, op->operands[2])->type != dtm_value_get(v->module, op->results[0])->type)
+        BREAK(v, op, 505, "%s adds to %s, which is %s, not %s", op_title(v, op), name_of(v, op->operands[2]),
+              type_text(v, op->operands[2]), type_text(v, op->results[0]));
+}
+
 static void check_split(verifier *v, const on_axis *c, int factor) {
     const dtm_factor *f = &c->factors[factor];
     const dtm_op_data *op = c->op;
@@ -305,7 +315,7 @@ static void check_split(verifier *v, const on_axis *c, int factor) {
     if (f->kind == DTM_FACTOR_FIXED || f->kind == DTM_FACTOR_NORMALISED)
         BREAK(v, op, 506, "%s cannot be computed with %s split by %s", op_title(v, op), dim, axis);
     bool keys_alike = false;
-    for (uint32_t i = 0; i < op->n_operands; i++) {
+    for (uint32_t i = 0; i < judged_operands(op); i++) {
         int at;
         state is = state_on(dtm_value_type(v->module, op->operands[i]), c->axis, &at);
         if (f->operand_dim[i] >= 0 && is == ALIKE && may_hold_keys_alike(op, f) && (i == 1 || i == 2)) {
@@ -334,7 +344,7 @@ static void check_pending(verifier *v, const on_axis *c, dtm_op self) {
     const dtm_op_data *op = c->op;
     uint32_t pending = 0, zeros = 0; /* a constant 0 may stand for a term */
     int unused;
-    for (uint32_t i = 0; i < op->n_operands; i++) {
+    for (uint32_t i = 0; i < judged_operands(op); i++) {
         const dtm_value_data *value = dtm_value_get(v->module, op->operands[i]);
         if (!value->def && value->number == 0) zeros |= 1u << i;
         state is = state_on(dtm_value_type(v->module, op->operands[i]), c->axis, &unused);
@@ -370,6 +380,7 @@ static void check_axis(verifier *v, dtm_op self, const on_axis *c) {
         bool of_result = i >= op->n_operands;
         uint32_t index = of_result ? i - op->n_operands : i;
         dtm_value value = of_result ? op->results[index] : op->operands[index];
+        if (!of_result && index >= judged_operands(op)) continue;
         if (state_on(dtm_value_type(v->module, value), c->axis, &dim) != SPLIT) continue;
         int factor = factor_of(c, of_result, index, dim);
         if (factor < 0)
@@ -443,6 +454,7 @@ static void check_blocks(verifier *v, const dtm_op_data *op, const dtm_factor *f
 
 static void check_splits(verifier *v, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(v->module, op);
+    check_added(v, data);
     dtm_factor factors[DTM_MAX_FACTORS];
     on_axis c = {data, factors, dtm_factors(v->module, op, factors), 0};
     for (; c.axis < v->module->settings.mesh.count && v->good; c.axis++) check_axis(v, op, &c);
