@@ -246,7 +246,8 @@ int dtm_command_run(const dtm_options *options) {
     dtm_module *module = dtm_compile(context, options, options->after ? options->after : "autodiff");
     bool failed = !module;
     if (module) {
-        dtm_interpret_options interpret = {.steps = options->steps, .seed = options->seed,
+        uint64_t seed = options->seed ? options->seed : module->settings.train.present ? module->settings.train.seed : 1;
+        dtm_interpret_options interpret = {.steps = options->steps, .seed = seed,
                                            .keep_step = options->value ? (options->steps ? options->steps : 1) : 0,
                                            .check_storage = module->arena_bytes > 0};
         dtm_interpretation *result = dtm_interpret(module, &interpret);

@@ -86,7 +86,7 @@ static const struct {
      "\n"
      "    --after PASS      run it as it is after PASS\n"
      "    --steps N         training steps (1)\n"
-     "    --seed N          of weights and inputs (1)\n"
+     "    --seed N          of weights and inputs (that of `train`)\n"
      "    --value NAME      print this weight, gradient or value whole\n",
      1},
     {"passes", "dtmc passes: lists the passes in their order, with a line each.\n", 0},

@@ -130,7 +130,7 @@ int main(int argc, char **argv) {
             dtm_help_print(stdout, commands[index].name);
             return 0;
         }
-    dtm_options options = {.seed = 1};
+    dtm_options options = {.seed = 0};
     options.check.defines = options.defines;
     options.check.sets = options.sets;
     int status = parse_flags(index, argc, argv, &options);
