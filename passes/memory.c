@@ -18,6 +18,7 @@
  *
  *     after fuse:    h : f32[B=8, D=4] = relu(a)        after memory:    h : f32[B=8, D=4] = relu(a) at 0   (a at 0 too) */
 #include "ir/storage.h"
+#include "passes/cost.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -471,6 +472,14 @@ static void write_storage(planner *p) {
     }
 }
 
+/* Collectives of which there are several algorithms carry the one that cost picks, as a flag: workspace, plan and ledger
+ * then speak of the same. Bit a is algorithm a. */
+static void visit_algorithm(dtm_module *module, dtm_op op, void *state) {
+    (void)state;
+    if (dtm_runs_collective(module->ops[op].kind) && *dtm_op_rows[module->ops[op].kind].flags)
+        module->ops[op].attributes.flags = 1u << dtm_algorithm_of(module, op);
+}
+
 bool dtm_pass_memory(dtm_module *module) {
     planner p = {.module = module, .arena = dtm_arena_create()};
     p.order = dtm_order_of(module, p.arena);
@@ -482,6 +491,7 @@ bool dtm_pass_memory(dtm_module *module) {
     dtm_walk(module, visit_store, &p);
     dtm_walk(module, visit_place, &p);
     dtm_walk(module, visit_join, &p);
+    dtm_walk(module, visit_algorithm, NULL);
     int64_t top = pack(&p);
     write_storage(&p);
     module->arena_bytes = top + dtm_workspace_most(module, false) + dtm_constants_bytes(module);
