@@ -1,0 +1,345 @@
+/* Walks the plan's instructions. Kernels and products are cut over the threads; everything else happens on the rank's
+ * own thread. */
+#include "runtime/rank.h"
+
+#include "kernels/cpu/matmul.h"
+#include "runtime/checkpoint.h"
+#include "runtime/data.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- generated kernels ---- */
+
+typedef struct launch_job {
+    dtm_rank *rank;
+    const dtm_plan_launch *launch;
+    uint32_t buffers, sizes; /* of one tuple */
+} launch_job;
+
+/* The tuples' extents lie one after another: tuple t has the units up to ends[t]. */
+static void run_launch(void *argument, int64_t begin, int64_t end, int thread) {
+    const launch_job *job = argument;
+    dtm_rank *rank = job->rank;
+    const dtm_plan_kernel *kernel = &rank->kernels[job->launch->kernel];
+    int64_t first = 0;
+    for (uint32_t t = 0; t < job->launch->tuples && first < end; first = rank->ends[t++]) {
+        int64_t low = begin > first ? begin : first, high = end < rank->ends[t] ? end : rank->ends[t];
+        if (low >= high) continue;
+        dtm_kernel_args args = {rank->buffers + t * job->buffers, rank->values + t * job->sizes, NULL,
+                                rank->scratch + thread * rank->scratch_bytes, job->launch->error ? &rank->error : NULL};
+        kernel->run(&args, low - first, high - first);
+    }
+}
+
+static bool bad_element(dtm_rank *rank, const dtm_plan_instruction *at, dtm_status *status) {
+    uint32_t buffer = at->kernel.error_buffer;
+    const dtm_plan_buffer *b = &rank->plan->buffers[buffer];
+    dtm_box box = dtm_rank_box(rank, buffer);
+    int64_t rest = rank->error, whole = 0, stride = 1;
+    for (int d = box.rank - 1; d >= 0; d--) {
+        whole += (box.spans[d].begin + rest % box.spans[d].size) * stride;
+        rest /= box.spans[d].size;
+        stride *= rank->plan->extents[b->dims[d]].whole;
+    }
+    int32_t value = 0;
+    if (b->dtype == DTM_PLAN_I32) value = ((const int32_t *)dtm_rank_buffer(rank, buffer))[rank->error];
+    return dtm_status_fail(status, "step %lld: element %lld of `%s` is %d, %s (%s, line %u)", (long long)rank->step + 1,
+                           (long long)whole, b->name, value, at->kernel.error, rank->options->data, at->line);
+}
+
+static bool launch(dtm_rank *rank, const dtm_plan_instruction *at, dtm_status *status) {
+    const dtm_plan_launch *l = &at->kernel;
+    launch_job job = {rank, l, l->buffers.count / l->tuples, l->sizes.count / l->tuples};
+    for (uint32_t i = 0; i < l->buffers.count; i++) rank->buffers[i] = dtm_rank_buffer(rank, l->buffers.items[i]);
+    for (uint32_t i = 0; i < l->sizes.count; i++) rank->values[i] = rank->sizes[l->sizes.items[i]];
+    int64_t extent = 0;
+    for (uint32_t t = 0; t < l->tuples; t++)
+        rank->ends[t] = extent += rank->kernels[l->kernel].extent(rank->values + t * job.sizes);
+    dtm_pool_run(rank->pool, run_launch, &job, extent, 1);
+    return rank->error == DTM_KERNEL_OK || bad_element(rank, at, status);
+}
+
+/* ---- products ---- */
+
+typedef struct matmul_job {
+    dtm_rank *rank;
+    dtm_matmul_sizes sizes;
+    float *operands[DTM_MATMUL_BUFFERS];
+    int outers, sums; /* loops: those between products of their own first, then those that add up */
+    struct {
+        int64_t count, a, b, c;
+    } loops[DTM_PLAN_OUTER];
+    int64_t each, turns; /* units of one product; turns of the loops that add up */
+} matmul_job;
+
+/* Offsets of turn `turn` of loops [from, until), the last fastest. */
+static void advance(const matmul_job *job, int from, int until, int64_t turn, void *operands[DTM_MATMUL_BUFFERS]) {
+    for (int l = until - 1; l >= from; l--) {
+        int64_t i = turn % job->loops[l].count;
+        turn /= job->loops[l].count;
+        operands[DTM_MATMUL_A] = (float *)operands[DTM_MATMUL_A] + i * job->loops[l].a;
+        operands[DTM_MATMUL_B] = (float *)operands[DTM_MATMUL_B] + i * job->loops[l].b;
+        operands[DTM_MATMUL_C] = (float *)operands[DTM_MATMUL_C] + i * job->loops[l].c;
+    }
+}
+
+/* A thread takes its units of one outer product through all turns that add up, so that each element of c is summed in
+ * the turns' order whatever the cut. */
+static void run_matmul(void *argument, int64_t begin, int64_t end, int thread) {
+    const matmul_job *job = argument;
+    void *scratch = job->rank->scratch + thread * job->rank->scratch_bytes;
+    for (int64_t outer = begin / job->each; outer * job->each < end; outer++) {
+        int64_t first = outer * job->each;
+        int64_t low = begin > first ? begin - first : 0, high = end < first + job->each ? end - first : job->each;
+        for (int64_t turn = 0; turn < job->turns; turn++) {
+            dtm_matmul_sizes sizes = job->sizes;
+            void *operands[DTM_MATMUL_BUFFERS] = {job->operands[0], job->operands[1], job->operands[2]};
+            advance(job, 0, job->outers, outer, operands);
+            advance(job, job->outers, job->outers + job->sums, turn, operands);
+            if (turn > 0) sizes.accumulate = 1;
+            dtm_kernel_args args = {.buffers = operands, .sizes = (const int64_t *)&sizes, .scratch = scratch};
+            dtm_matmul(&args, low, high);
+        }
+    }
+}
+
+static void add_loops(matmul_job *job, const dtm_plan_matmul *m, bool reduces) {
+    const int64_t *z = job->rank->sizes;
+    for (int i = 0; i < m->n_outer; i++) {
+        const dtm_plan_outer *o = &m->outer[i];
+        if (o->reduces != reduces) continue;
+        int at = job->outers + job->sums;
+        job->loops[at].count = z[o->count];
+        job->loops[at].a = z[o->a];
+        job->loops[at].b = z[o->b];
+        job->loops[at].c = reduces ? 0 : z[o->c];
+        if (reduces) job->sums++;
+        else job->outers++;
+    }
+}
+
+static bool accumulates(const dtm_rank *rank, const dtm_plan_matmul *m) {
+    if (m->accumulate == DTM_PLAN_ADD_LATER) return rank->time_axis >= 0 && rank->coordinates[rank->time_axis] > 0;
+    return m->accumulate == DTM_PLAN_ADD;
+}
+
+static double multiply(dtm_rank *rank, const dtm_plan_matmul *m) {
+    const int64_t *z = rank->sizes;
+    matmul_job job = {
+        .rank = rank,
+        .operands = {dtm_rank_buffer(rank, m->a), dtm_rank_buffer(rank, m->b), dtm_rank_buffer(rank, m->c)},
+        .sizes = {.batch = z[m->batch], .m = z[m->m], .n = z[m->n], .k = z[m->k],
+                  .a_batch = z[m->a_batch], .a_row = z[m->a_row], .a_col = z[m->a_col],
+                  .b_batch = z[m->b_batch], .b_row = z[m->b_row], .b_col = z[m->b_col],
+                  .c_batch = z[m->c_batch], .c_row = z[m->c_row], .accumulate = accumulates(rank, m)},
+        .turns = 1,
+    };
+    add_loops(&job, m, false);
+    add_loops(&job, m, true);
+    int64_t products = 1;
+    for (int l = 0; l < job.outers; l++) products *= job.loops[l].count;
+    for (int l = job.outers; l < job.outers + job.sums; l++) job.turns *= job.loops[l].count;
+    if (job.turns == 0) { /* nothing to add up: c is 0, or stays */
+        if (job.sizes.accumulate) return 0;
+        job.turns = 1;
+        job.sizes.k = 0;
+        job.sums = 0;
+    }
+    job.each = dtm_matmul_extent((const int64_t *)&job.sizes);
+    if (job.each && products) dtm_pool_run(rank->pool, run_matmul, &job, job.each * products, 1);
+    return 2.0 * (double)(products * job.turns * job.sizes.batch) * (double)job.sizes.m * (double)job.sizes.n *
+           (double)job.sizes.k;
+}
+
+/* ---- numbers of the host ---- */
+
+double dtm_learning_rate(const dtm_plan_train *train, int64_t t) {
+    double at = (double)t, peak = train->peak, floor = train->floor;
+    if (at < train->warmup) return peak * at / train->warmup;
+    if (train->schedule == DTM_PLAN_CONSTANT) return peak;
+    double length = train->schedule_steps - train->warmup;
+    double x = length > 0 ? (at - train->warmup) / length : 1;
+    if (x > 1) x = 1;
+    if (train->schedule == DTM_PLAN_LINEAR) return peak + (floor - peak) * x;
+    return floor + (peak - floor) * (1 + cos(3.14159265358979323846 * x)) / 2;
+}
+
+static void fill(dtm_rank *rank, uint32_t buffer, double number) {
+    dtm_box box = dtm_rank_box(rank, buffer);
+    int64_t count = dtm_box_elements(&box);
+    void *to = dtm_rank_buffer(rank, buffer);
+    switch (rank->plan->buffers[buffer].dtype) {
+    case DTM_PLAN_F32:
+        for (int64_t i = 0; i < count; i++) ((float *)to)[i] = (float)number;
+        return;
+    case DTM_PLAN_I32:
+        for (int64_t i = 0; i < count; i++) ((int32_t *)to)[i] = (int32_t)number;
+        return;
+    default: memset(to, (int)number, (size_t)count);
+    }
+}
+
+static void set_scalar(dtm_rank *rank, const dtm_plan_scalar *scalar) {
+    void *to = dtm_rank_buffer(rank, scalar->buffer);
+    switch (scalar->number) {
+    case DTM_PLAN_LEARNING_RATE:
+        rank->learning_rate = dtm_learning_rate(&rank->plan->train, rank->step + 1);
+        *(float *)to = (float)rank->learning_rate;
+        return;
+    case DTM_PLAN_BIAS_CORRECTION: *(float *)to = (float)(1 - pow(scalar->beta, (double)(rank->step + 1))); return;
+    case DTM_PLAN_SEED_AND_STEP: {
+        const uint64_t words[2] = {rank->seed, (uint64_t)rank->step + 1};
+        memcpy(to, words, sizeof words);
+        return;
+    }
+    default: fill(rank, scalar->buffer, scalar->beta);
+    }
+}
+
+/* ---- what comes in and goes out ---- */
+
+static bool read_input(dtm_rank *rank, const dtm_plan_io *io, dtm_status *status) {
+    dtm_box box = dtm_rank_box(rank, io->buffer);
+    int64_t begin[DTM_PLAN_RANK], end[DTM_PLAN_RANK];
+    for (int d = 0; d < box.rank; d++) {
+        begin[d] = box.spans[d].begin;
+        end[d] = begin[d] + box.spans[d].size;
+    }
+    if (dtm_box_elements(&box) == 0) return true;
+    if (!dtm_data_read(rank->data, rank->step, (int)io->index, begin, end, dtm_rank_buffer(rank, io->buffer), status))
+        return false;
+    dtm_data_prefetch(rank->data, rank->step + 1, (int)io->index, begin, end);
+    return true;
+}
+
+static void report(dtm_rank *rank, const dtm_plan_io *io) {
+    const void *at = dtm_rank_buffer(rank, io->buffer);
+    double value;
+    switch (rank->plan->buffers[io->buffer].dtype) {
+    case DTM_PLAN_F32: value = (double)*(const float *)at; break;
+    case DTM_PLAN_I32: value = *(const int32_t *)at; break;
+    default: value = *(const uint8_t *)at;
+    }
+    rank->reports[rank->n_reports++] = (dtm_log_report){io->name, value};
+}
+
+/* ---- the walk ---- */
+
+enum { DEPTH = 8 };
+
+typedef struct walk {
+    struct {
+        uint32_t loop, body;  /* body: its first instruction */
+        int64_t number, left; /* copies after this one */
+        int64_t outer_copy;   /* the copy number around it */
+    } open[DEPTH];
+    int depth;
+} walk;
+
+static void begin_copy(dtm_rank *rank, const walk *w) {
+    uint32_t loop = w->open[w->depth - 1].loop;
+    const dtm_plan_loop *l = &rank->plan->loops[loop];
+    int64_t number = w->open[w->depth - 1].number;
+    rank->copies[loop] = rank->copies[l->parent] * (l->parent ? l->copies : 0) + number;
+    if (l->microbatch) dtm_rank_set_microbatch(rank, number);
+    else dtm_rank_set_copy(rank, rank->copies[loop]);
+}
+
+/* Returns the instruction to go on with. */
+static uint32_t enter_loop(dtm_rank *rank, walk *w, uint32_t at) {
+    const dtm_plan_repeat *r = &rank->plan->instructions[at].repeat;
+    int64_t copies = rank->plan->loops[r->loop].copies;
+    if (copies == 0) return r->end;
+    w->open[w->depth].loop = r->loop;
+    w->open[w->depth].body = at + 1;
+    w->open[w->depth].number = r->reversed ? copies - 1 : 0;
+    w->open[w->depth].left = copies - 1;
+    w->open[w->depth].outer_copy = rank->copy_number;
+    w->depth++;
+    begin_copy(rank, w);
+    return at + 1;
+}
+
+static uint32_t end_copy(dtm_rank *rank, walk *w, uint32_t at) {
+    const dtm_plan_repeat *r = &rank->plan->instructions[at].repeat;
+    int top = w->depth - 1;
+    if (w->open[top].left > 0) {
+        w->open[top].left--;
+        w->open[top].number += r->reversed ? -1 : 1;
+        begin_copy(rank, w);
+        return w->open[top].body;
+    }
+    rank->copies[r->loop] = 0;
+    if (rank->plan->loops[r->loop].microbatch) dtm_rank_set_microbatch(rank, 0);
+    else dtm_rank_set_copy(rank, w->open[top].outer_copy);
+    w->depth--;
+    return at + 1;
+}
+
+static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *status) {
+    const dtm_plan_instruction *at = &rank->plan->instructions[index];
+    switch (at->kind) {
+    case DTM_PLAN_KERNEL: return launch(rank, at, status);
+    case DTM_PLAN_MATMUL: *work = multiply(rank, &at->matmul); return true;
+    case DTM_PLAN_COLLECTIVE: return dtm_run_collective(rank, index, status);
+    case DTM_PLAN_COPY: dtm_run_copy(rank, &at->copy); return true;
+    case DTM_PLAN_TERM: dtm_run_term(rank, &at->copy); return true;
+    case DTM_PLAN_SCALAR: set_scalar(rank, &at->scalar); return true;
+    case DTM_PLAN_INPUT: return read_input(rank, &at->io, status);
+    case DTM_PLAN_REPORT: report(rank, &at->io); return true;
+    case DTM_PLAN_GRADIENT: return !rank->gradients || dtm_gradient_write(rank, &at->io, status);
+    default: return true; /* OUTPUT: of inference, which this version does not run */
+    }
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static bool run_timed(dtm_rank *rank, uint32_t index, dtm_status *status) {
+    double work = 0;
+    if (!rank->profile) return run_one(rank, index, &work, status);
+    double begin = now();
+    bool ok = run_one(rank, index, &work, status);
+    dtm_profile_entry *entry = &rank->profile[index];
+    entry->seconds += now() - begin;
+    entry->work += work;
+    entry->runs++;
+    return ok;
+}
+
+static bool run(dtm_rank *rank, uint32_t begin, uint32_t end, dtm_status *status) {
+    walk w = {.depth = 0};
+    for (uint32_t at = begin; at < end;) {
+        const dtm_plan_instruction *i = &rank->plan->instructions[at];
+        bool skipped = rank->forward_only && i->phase != DTM_PLAN_FORWARD;
+        if (i->kind == DTM_PLAN_REPEAT) {
+            if (w.depth == DEPTH) return dtm_status_fail(status, "the plan nests more than %d loops", DEPTH);
+            at = skipped ? i->repeat.end : enter_loop(rank, &w, at);
+        } else if (i->kind == DTM_PLAN_END) {
+            at = end_copy(rank, &w, at);
+        } else {
+            if (!skipped && !run_timed(rank, at, status)) return false;
+            at++;
+        }
+    }
+    return true;
+}
+
+bool dtm_rank_start(dtm_rank *rank, dtm_status *status) {
+    dtm_profile_entry *profile = rank->profile;
+    rank->profile = NULL; /* it is no part of a step */
+    bool ok = run(rank, 0, rank->plan->n_start, status);
+    rank->profile = profile;
+    return ok;
+}
+
+bool dtm_rank_step(dtm_rank *rank, int64_t step, dtm_status *status) {
+    rank->step = step;
+    rank->n_reports = 0;
+    return run(rank, rank->plan->n_start, rank->plan->n_instructions, status);
+}

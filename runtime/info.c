@@ -1,0 +1,228 @@
+#include "runtime/info.h"
+
+#include "kernels/cpu/matmul.h"
+#include "runtime/json.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+int64_t dtm_parameters(const dtm_plan *plan) {
+    int64_t count = 0;
+    for (uint32_t w = 0; w < plan->n_weights; w++)
+        if (!plan->weights[w].state)
+            count += dtm_weight_elements(&plan->weights[w]) * dtm_weight_copies(plan, &plan->weights[w]);
+    return count;
+}
+
+static int64_t frozen_parameters(const dtm_plan *plan) {
+    int64_t count = 0;
+    for (uint32_t w = 0; w < plan->n_weights; w++)
+        if (plan->weights[w].frozen)
+            count += dtm_weight_elements(&plan->weights[w]) * dtm_weight_copies(plan, &plan->weights[w]);
+    return count;
+}
+
+static const char *compiler_of(const dtm_plan *plan) {
+    return plan->compiler && *plan->compiler ? plan->compiler : DTM_RUNTIME_VERSION;
+}
+
+typedef struct memory_kind {
+    const char *name;
+    int64_t bytes;
+} memory_kind;
+
+enum { MEMORY_KINDS = 6 };
+
+static void memory_kinds(const dtm_plan *plan, memory_kind kinds[MEMORY_KINDS]) {
+    const dtm_plan_memory *m = &plan->memory;
+    const memory_kind all[MEMORY_KINDS] = {{"weights", m->weights},         {"gradients", m->gradients},
+                                           {"optimizer", m->optimizer},     {"activations", m->activations},
+                                           {"workspace", m->workspace},     {"communication", m->communication}};
+    memcpy(kinds, all, sizeof all);
+}
+
+/* ---- words ---- */
+
+static void print_mesh(const dtm_plan *plan) {
+    printf("mesh         {");
+    for (uint32_t a = 0, n = 0; a < plan->n_axes; a++)
+        if (!plan->axes[a].time) printf("%s %s = %lld", n++ ? "," : "", plan->axes[a].name, (long long)plan->axes[a].size);
+    printf(" }, %lld rank%s\n", (long long)plan->ranks, plan->ranks == 1 ? "" : "s");
+    if (plan->microbatches > 1) printf("microbatches %lld\n", (long long)plan->microbatches);
+}
+
+static void print_train(const dtm_plan *plan) {
+    const dtm_plan_train *t = &plan->train;
+    static const char *const schedules[] = {"constant", "linear", "cosine"};
+    if (!t->present) return;
+    printf("train        %lld steps, %s, learning rate %g", (long long)t->steps, t->optimizer, t->peak);
+    if (t->schedule != DTM_PLAN_CONSTANT || t->warmup > 0)
+        printf(" (%s, %g steps of warmup, floor %g)", schedules[t->schedule], t->warmup, t->floor);
+    printf(", seed %llu\n", (unsigned long long)t->seed);
+}
+
+void dtm_info_print(const dtm_plan *plan) {
+    printf("program      %s\n", plan->program);
+    print_mesh(plan);
+    printf("parameters   %lld", (long long)dtm_parameters(plan));
+    if (frozen_parameters(plan)) printf(", of which %lld are not trained", (long long)frozen_parameters(plan));
+    printf("\n");
+    for (uint32_t i = 0; i < plan->n_inputs; i++) {
+        const dtm_plan_input *in = &plan->inputs[i];
+        printf("%s %s : %s[", i ? "            " : "inputs      ", in->name, in->dtype == DTM_PLAN_F32 ? "f32" : "i32");
+        for (int d = 0; d < in->rank; d++)
+            printf("%s%s = %lld", d ? ", " : "", in->dims[d].name, (long long)in->dims[d].size);
+        printf("]\n");
+    }
+    print_train(plan);
+    printf("memory       %.2f MiB a rank, besides the threads' scratch\n", (double)plan->arena_bytes / 1048576);
+    memory_kind kinds[MEMORY_KINDS];
+    memory_kinds(plan, kinds);
+    for (int i = 0; i < MEMORY_KINDS; i++)
+        printf("             %-14s %12.2f MiB\n", kinds[i].name, (double)kinds[i].bytes / 1048576);
+    printf("plan         %s\n", plan->hash);
+    printf("compiler     dtmc %s\n", compiler_of(plan));
+}
+
+void dtm_version_print(const dtm_plan *plan) {
+    char mpi[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    MPI_Get_library_version(mpi, &length);
+    mpi[strcspn(mpi, "\n,")] = 0;
+    printf("%s, compiled by dtmc %s; runtime %s, plan format %u\n", plan->program, compiler_of(plan), DTM_RUNTIME_VERSION,
+           plan->version);
+    printf("%s\nproducts by %s %s\n", mpi, dtm_matmul_name(), dtm_matmul_version());
+}
+
+/* ---- JSON ---- */
+
+static void put_whole(dtm_json_writer *w, const char *key, int64_t value) {
+    dtm_json_key(w, key);
+    dtm_json_whole(w, value);
+}
+
+static void put_string(dtm_json_writer *w, const char *key, const char *value) {
+    dtm_json_key(w, key);
+    dtm_json_string(w, value ? value : "");
+}
+
+static void put_number(dtm_json_writer *w, const char *key, double value) {
+    dtm_json_key(w, key);
+    dtm_json_number(w, value);
+}
+
+static void put_seed(dtm_json_writer *w, uint64_t seed) {
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)seed);
+    dtm_json_key(w, "seed");
+    dtm_json_raw(w, text);
+}
+
+static void put_mesh(dtm_json_writer *w, const dtm_plan *plan) {
+    dtm_json_key(w, "mesh");
+    dtm_json_begin_object(w);
+    for (uint32_t a = 0; a < plan->n_axes; a++)
+        if (!plan->axes[a].time) put_whole(w, plan->axes[a].name, plan->axes[a].size);
+    dtm_json_end_object(w);
+    put_whole(w, "ranks", plan->ranks);
+    put_whole(w, "microbatches", plan->microbatches);
+}
+
+static void put_memory(dtm_json_writer *w, const dtm_plan *plan) {
+    memory_kind kinds[MEMORY_KINDS];
+    memory_kinds(plan, kinds);
+    dtm_json_key(w, "memory");
+    dtm_json_begin_object(w);
+    for (int i = 0; i < MEMORY_KINDS; i++) put_whole(w, kinds[i].name, kinds[i].bytes);
+    put_whole(w, "total", plan->arena_bytes);
+    dtm_json_end_object(w);
+}
+
+static void put_train(dtm_json_writer *w, const dtm_plan *plan) {
+    const dtm_plan_train *t = &plan->train;
+    if (!t->present) return;
+    dtm_json_key(w, "train");
+    dtm_json_begin_object(w);
+    put_whole(w, "steps", t->steps);
+    put_string(w, "optimizer", t->optimizer);
+    put_number(w, "learning_rate", t->peak);
+    put_seed(w, t->seed);
+    dtm_json_end_object(w);
+}
+
+static void put_inputs(dtm_json_writer *w, const dtm_plan *plan) {
+    dtm_json_key(w, "inputs");
+    dtm_json_begin_object(w);
+    for (uint32_t i = 0; i < plan->n_inputs; i++) {
+        dtm_json_key(w, plan->inputs[i].name);
+        dtm_json_begin_array(w);
+        for (int d = 0; d < plan->inputs[i].rank; d++) dtm_json_whole(w, plan->inputs[i].dims[d].size);
+        dtm_json_end_array(w);
+    }
+    dtm_json_end_object(w);
+}
+
+static void put_program(dtm_json_writer *w, const dtm_plan *plan) {
+    put_string(w, "program", plan->program);
+    put_string(w, "plan", plan->hash);
+    put_mesh(w, plan);
+    put_whole(w, "parameters", dtm_parameters(plan));
+    put_string(w, "compiler", compiler_of(plan));
+}
+
+bool dtm_info_print_json(const dtm_plan *plan) {
+    dtm_json_writer w = {0};
+    dtm_json_begin_object(&w);
+    put_program(&w, plan);
+    put_whole(&w, "frozen_parameters", frozen_parameters(plan));
+    put_inputs(&w, plan);
+    put_train(&w, plan);
+    put_memory(&w, plan);
+    dtm_json_end_object(&w);
+    if (!w.failed) puts(w.data);
+    free(w.data);
+    return !w.failed;
+}
+
+static void put_flags(dtm_json_writer *w, const dtm_options *options) {
+    dtm_json_key(w, "flags");
+    dtm_json_begin_array(w);
+    for (int i = 1; i < options->argc; i++) dtm_json_string(w, options->argv[i]);
+    dtm_json_end_array(w);
+}
+
+char *dtm_info_header(const dtm_rank *rank, int64_t steps) {
+    dtm_json_writer w = {0};
+    char host[256] = "", when[40], mpi[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    time_t seconds = time(NULL);
+    struct tm utc;
+    gethostname(host, sizeof host - 1);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
+    MPI_Get_library_version(mpi, &length);
+    mpi[strcspn(mpi, "\n,")] = 0;
+    dtm_json_begin_object(&w);
+    put_program(&w, rank->plan);
+    put_string(&w, "runtime", DTM_RUNTIME_VERSION);
+    put_string(&w, "mpi", mpi);
+    put_string(&w, "products", dtm_matmul_name());
+    put_string(&w, "products_version", dtm_matmul_version());
+    put_whole(&w, "level", rank->level);
+    put_string(&w, "transport", dtm_comm_transport(rank->comm));
+    put_string(&w, "host", host);
+    put_string(&w, "time", when);
+    put_whole(&w, "threads", rank->threads);
+    put_whole(&w, "steps", steps);
+    put_seed(&w, rank->seed);
+    put_string(&w, "optimizer", rank->plan->train.optimizer);
+    put_memory(&w, rank->plan);
+    put_flags(&w, rank->options);
+    dtm_json_end_object(&w);
+    if (!w.failed) return w.data;
+    free(w.data);
+    return NULL;
+}

@@ -1,0 +1,410 @@
+/* From the plan to a rank that can step: what must be alike is compared, what depends on the rank is evaluated, memory
+ * and threads are made. */
+#include "runtime/rank.h"
+
+#include "kernels/cpu/matmul.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Arenas from here on ask for huge pages: below, one huge page would be a good part of it. */
+static const int64_t HUGE_PAGES_FROM = (int64_t)64 << 20;
+
+/* ---- what must be alike on all ranks ---- */
+
+static dtm_algorithm small_sum(int ranks) {
+    bool fits = dtm_algorithm_fits(DTM_COLLECTIVE_ALL_REDUCE, DTM_ALGORITHM_DOUBLING, ranks);
+    return fits ? DTM_ALGORITHM_DOUBLING : DTM_ALGORITHM_GATHER;
+}
+
+static bool least_of_all(dtm_comm *comm, int32_t *values, int count, dtm_status *status) {
+    int32_t negated[8];
+    for (int i = 0; i < count; i++) negated[i] = -values[i];
+    dtm_group *world = dtm_comm_world(comm);
+    dtm_group_label(world, "agreement on threads and instruction sets");
+    bool ok = dtm_all_reduce(world, small_sum(dtm_comm_size(comm)), DTM_REDUCTION_MAX, DTM_REDUCE_I32, negated, negated,
+                             count, NULL, status);
+    dtm_group_label(world, NULL);
+    for (int i = 0; i < count; i++) values[i] = -negated[i];
+    return ok;
+}
+
+/* What a rank says of an instruction where plans differ. */
+typedef struct instruction_note {
+    uint64_t hash;
+    char text[184];
+} instruction_note;
+
+static instruction_note note_of(const dtm_plan *plan, int64_t index) {
+    instruction_note note = {0};
+    if (index >= plan->n_instructions) {
+        snprintf(note.text, sizeof note.text, "the end");
+        return note;
+    }
+    const dtm_plan_instruction *i = &plan->instructions[index];
+    note.hash = i->hash;
+    snprintf(note.text, sizeof note.text, "`%s` (line %u)", i->name ? i->name : "?", i->line);
+    return note;
+}
+
+/* Rank 0 and the first rank that differs look for the instruction; the latter says it. */
+static bool explain_difference(const dtm_plan *plan, dtm_comm *comm, int other, dtm_status *status) {
+    dtm_group *world = dtm_comm_world(comm);
+    int me = dtm_comm_rank(comm);
+    if (me != 0 && me != other) return dtm_status_echo(status);
+    int64_t mine = plan->n_instructions, theirs = 0;
+    int partner = me ? 0 : other;
+    if (!dtm_send_receive(world, partner, &mine, sizeof mine, partner, &theirs, sizeof theirs, status)) return false;
+    int64_t most = mine > theirs ? mine : theirs;
+    for (int64_t i = 0; i < most; i++) {
+        instruction_note here = note_of(plan, i), there;
+        if (!dtm_send_receive(world, partner, &here, sizeof here, partner, &there, sizeof there, status)) return false;
+        if (here.hash == there.hash) continue;
+        if (me == 0) return dtm_status_echo(status);
+        return dtm_status_fail(status,
+                               "rank %d runs another program than rank 0: instruction %lld is %s there and %s on rank 0; "
+                               "all ranks need the executable of one build",
+                               me, (long long)i, here.text, there.text);
+    }
+    if (me == 0) return dtm_status_echo(status);
+    return dtm_status_fail(status, "rank %d runs another program than rank 0 (plans %s and another; their instructions are "
+                                   "alike): all ranks need the executable of one build", me, plan->hash);
+}
+
+static bool same_plan(const dtm_plan *plan, dtm_comm *comm, dtm_status *status) {
+    int ranks = dtm_comm_size(comm);
+    uint64_t *all = malloc((size_t)ranks * sizeof *all);
+    int64_t *bytes = malloc((size_t)ranks * sizeof *bytes);
+    bool ok = all && bytes;
+    if (!ok) dtm_status_fail(status, "out of memory comparing the plans of %d ranks", ranks);
+    for (int r = 0; ok && r < ranks; r++) bytes[r] = sizeof *all;
+    dtm_group_label(dtm_comm_world(comm), "comparison of plans");
+    ok = ok && dtm_all_gather(dtm_comm_world(comm), DTM_ALGORITHM_RING, &plan->hash64, all, bytes, status);
+    dtm_group_label(dtm_comm_world(comm), NULL);
+    int other = 0;
+    for (int r = ranks - 1; ok && r > 0; r--)
+        if (all[r] != all[0]) other = r;
+    free(all);
+    free(bytes);
+    return ok && (!other || explain_difference(plan, comm, other, status));
+}
+
+/* ---- threads and kernels ---- */
+
+static int table_of(int level) {
+    return level >= 4 ? DTM_PLAN_V4 : level == 3 ? DTM_PLAN_V3 : DTM_PLAN_V1;
+}
+
+static int best_level(const dtm_plan *plan) {
+    int level = dtm_kernel_level();
+    if (level >= 4 && !plan->kernels[DTM_PLAN_V4]) level = 3;
+    if (level == 3 && !plan->kernels[DTM_PLAN_V3]) level = 1;
+    return level;
+}
+
+/* Results below the least normal number become 0: where gradients vanish, moments would sink through the subnormal ones
+ * for hundreds of steps, at a hundredth of the speed. Threads inherit it. */
+static void flush_subnormals(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
+#endif
+}
+
+static bool make_threads(dtm_rank *rank, dtm_status *status) {
+    dtm_comm *comm = rank->comm;
+    int nodes_ranks = dtm_comm_node_size(comm);
+    int32_t least[2] = {rank->options->threads, best_level(rank->plan)};
+    if (!least[0]) least[0] = dtm_pool_default_threads(nodes_ranks);
+    if (!least_of_all(comm, least, 2, status)) return false;
+    rank->threads = least[0];
+    rank->level = least[1];
+    rank->kernels = rank->plan->kernels[table_of(rank->level)];
+    rank->pack = dtm_kernel_find_at(rank->level, "dtm_pack");
+    flush_subnormals();
+    dtm_matmul_init(NULL);
+    bool ok = rank->pack || dtm_status_fail(status, "the library has no kernel `dtm_pack`");
+    ok = ok && dtm_pool_create(rank->threads, dtm_comm_node_index(comm), nodes_ranks, &rank->pool, status);
+    if (!ok) status->failed = true;
+    return dtm_comm_agree(comm, status);
+}
+
+/* ---- groups ---- */
+
+static bool make_group(dtm_rank *rank, uint16_t axes, dtm_status *status) {
+    const dtm_plan *plan = rank->plan;
+    int *members = malloc((size_t)plan->ranks * sizeof *members), count = 0;
+    if (!members) return dtm_status_fail(status, "out of memory for the group of an axis");
+    for (int64_t r = 0; r < plan->ranks; r++) {
+        int64_t at[DTM_PLAN_AXES];
+        bool in = true;
+        dtm_coordinates_of(plan, r, at);
+        for (uint32_t a = 0; a < plan->n_axes; a++)
+            in = in && (plan->axes[a].time || (axes >> a & 1) || at[a] == rank->coordinates[a]);
+        if (in) members[count++] = (int)r;
+    }
+    char name[48] = "";
+    for (uint32_t a = 0; a < plan->n_axes; a++) {
+        size_t length = strlen(name);
+        if (axes >> a & 1)
+            snprintf(name + length, sizeof name - length, "%s%s", length ? "+" : "", plan->axes[a].name);
+    }
+    int index = rank->n_groups++;
+    rank->group_axes[index] = axes;
+    bool ok = dtm_group_create(rank->comm, name, members, count, index + 1, &rank->groups[index], status);
+    free(members);
+    return ok;
+}
+
+static dtm_group *find_group(const dtm_rank *rank, uint16_t axes) {
+    for (int g = 0; g < rank->n_groups; g++)
+        if (rank->group_axes[g] == axes) return rank->groups[g];
+    return NULL;
+}
+
+/* In the order of the plan, so that tags are the same on all ranks. */
+static bool make_groups(dtm_rank *rank, dtm_status *status) {
+    const dtm_plan *plan = rank->plan;
+    rank->groups = calloc(DTM_GROUP_TAG_MAX, sizeof *rank->groups);
+    rank->group_axes = calloc(DTM_GROUP_TAG_MAX, sizeof *rank->group_axes);
+    rank->transfers = calloc((size_t)plan->n_instructions + 1, sizeof *rank->transfers);
+    if (!rank->groups || !rank->group_axes || !rank->transfers)
+        return dtm_status_fail(status, "out of memory for groups of ranks");
+    for (uint32_t i = 0; i < plan->n_instructions; i++) {
+        if (plan->instructions[i].kind != DTM_PLAN_COLLECTIVE) continue;
+        const dtm_plan_collective *c = &plan->instructions[i].collective;
+        if (rank->n_groups == DTM_GROUP_TAG_MAX)
+            return dtm_status_fail(status, "the plan has more than %d sets of axes", DTM_GROUP_TAG_MAX);
+        if (!find_group(rank, c->axes) && !make_group(rank, c->axes, status)) return false;
+        dtm_transfer *t = &rank->transfers[i];
+        t->group = find_group(rank, c->axes);
+        size_t members = (size_t)dtm_group_members(t->group);
+        t->sent = calloc(2 * members, sizeof *t->sent);
+        if (!t->sent) return dtm_status_fail(status, "out of memory for a collective of %zu ranks", members);
+        t->received = t->sent + members;
+        for (uint32_t n = 0; n < c->count; n++)
+            t->changes = t->changes || dtm_buffer_changes(plan, c->tensors[n].input) ||
+                         dtm_buffer_changes(plan, c->tensors[n].output);
+        dtm_transfer_count(rank, i);
+    }
+    return true;
+}
+
+/* ---- extents and sizes ---- */
+
+static int64_t atom_value(const dtm_rank *rank, uint32_t atom) {
+    if (atom == DTM_PLAN_MICROBATCH) return rank->time_axis < 0 ? 0 : rank->coordinates[rank->time_axis];
+    if (atom == DTM_PLAN_COPY_NUMBER) return rank->copy_number;
+    const dtm_span *span = &rank->extents[atom & ~DTM_PLAN_BEGIN];
+    return atom & DTM_PLAN_BEGIN ? span->begin : span->size;
+}
+
+static void evaluate_size(dtm_rank *rank, uint32_t index) {
+    const dtm_plan_size *size = &rank->plan->sizes[index];
+    int64_t product = size->factor;
+    for (uint32_t a = 0; a < size->count; a++) product *= atom_value(rank, size->atoms[a]);
+    rank->sizes[index] = size->base + product;
+}
+
+void dtm_rank_set_microbatch(dtm_rank *rank, int64_t microbatch) {
+    if (rank->time_axis < 0) return;
+    rank->coordinates[rank->time_axis] = microbatch;
+    for (uint32_t i = 0; i < rank->microbatch_extents.count; i++) {
+        uint32_t extent = rank->microbatch_extents.items[i];
+        rank->extents[extent] = dtm_extent_span(rank->plan, extent, rank->coordinates);
+    }
+    for (uint32_t i = 0; i < rank->microbatch_sizes.count; i++) evaluate_size(rank, rank->microbatch_sizes.items[i]);
+}
+
+void dtm_rank_set_copy(dtm_rank *rank, int64_t copy_number) {
+    rank->copy_number = copy_number;
+    for (uint32_t i = 0; i < rank->copy_sizes.count; i++) evaluate_size(rank, rank->copy_sizes.items[i]);
+}
+
+static bool has_atom(const dtm_rank *rank, const dtm_plan_size *size, bool of_copies) {
+    for (uint32_t a = 0; a < size->count; a++) {
+        uint32_t atom = size->atoms[a];
+        if (atom == DTM_PLAN_COPY_NUMBER || atom == DTM_PLAN_MICROBATCH) {
+            if (of_copies == (atom == DTM_PLAN_COPY_NUMBER)) return true;
+        } else if (!of_copies && dtm_extent_changes(rank->plan, atom & ~DTM_PLAN_BEGIN)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_index(dtm_indices *list, uint32_t index) {
+    list->items[list->count++] = index;
+}
+
+static bool evaluate(dtm_rank *rank, dtm_status *status) {
+    const dtm_plan *plan = rank->plan;
+    rank->extents = calloc((size_t)plan->n_extents + 1, sizeof *rank->extents);
+    rank->sizes = calloc((size_t)plan->n_sizes + 1, sizeof *rank->sizes);
+    rank->copies = calloc((size_t)plan->n_loops + 1, sizeof *rank->copies);
+    rank->microbatch_extents.items = calloc((size_t)plan->n_extents + 1, sizeof(uint32_t));
+    rank->microbatch_sizes.items = calloc((size_t)plan->n_sizes + 1, sizeof(uint32_t));
+    rank->copy_sizes.items = calloc((size_t)plan->n_sizes + 1, sizeof(uint32_t));
+    if (!rank->extents || !rank->sizes || !rank->copies || !rank->microbatch_extents.items ||
+        !rank->microbatch_sizes.items || !rank->copy_sizes.items)
+        return dtm_status_fail(status, "out of memory for the plan's sizes");
+    dtm_coordinates_of(plan, dtm_comm_rank(rank->comm), rank->coordinates);
+    rank->time_axis = dtm_time_axis(plan);
+    for (uint32_t e = 1; e < plan->n_extents; e++) {
+        rank->extents[e] = dtm_extent_span(plan, e, rank->coordinates);
+        if (dtm_extent_changes(plan, e)) add_index(&rank->microbatch_extents, e);
+    }
+    for (uint32_t s = 1; s < plan->n_sizes; s++) {
+        evaluate_size(rank, s);
+        if (has_atom(rank, &plan->sizes[s], false)) add_index(&rank->microbatch_sizes, s);
+        if (has_atom(rank, &plan->sizes[s], true)) add_index(&rank->copy_sizes, s);
+    }
+    return true;
+}
+
+/* ---- memory ---- */
+
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static int64_t launch_scratch(dtm_rank *rank, const dtm_plan_launch *launch) {
+    int64_t bytes = 0;
+    uint32_t each = launch->sizes.count / launch->tuples;
+    for (uint32_t t = 0; t < launch->tuples; t++) {
+        for (uint32_t i = 0; i < each; i++) rank->values[i] = rank->sizes[launch->sizes.items[t * each + i]];
+        bytes = most(bytes, rank->kernels[launch->kernel].scratch_bytes(rank->values));
+    }
+    return bytes;
+}
+
+static int64_t matmul_scratch(const dtm_rank *rank, const dtm_plan_matmul *m) {
+    dtm_matmul_sizes sizes = {.batch = rank->sizes[m->batch], .m = rank->sizes[m->m], .n = rank->sizes[m->n],
+                              .k = rank->sizes[m->k]};
+    return dtm_matmul_scratch_bytes((const int64_t *)&sizes);
+}
+
+/* The greatest scratch of any instruction, in any microbatch. */
+static int64_t scratch_needed(dtm_rank *rank) {
+    int64_t bytes = 0, microbatches = rank->microbatch_sizes.count ? rank->plan->microbatches : 1;
+    for (int64_t b = 0; b < microbatches; b++) {
+        dtm_rank_set_microbatch(rank, b);
+        for (uint32_t i = 0; i < rank->plan->n_instructions; i++) {
+            const dtm_plan_instruction *at = &rank->plan->instructions[i];
+            if (at->kind == DTM_PLAN_KERNEL) bytes = most(bytes, launch_scratch(rank, &at->kernel));
+            if (at->kind == DTM_PLAN_MATMUL) bytes = most(bytes, matmul_scratch(rank, &at->matmul));
+        }
+    }
+    dtm_rank_set_microbatch(rank, 0);
+    return dtm_scratch_round(bytes);
+}
+
+static bool make_arguments(dtm_rank *rank, dtm_status *status) {
+    const dtm_plan *plan = rank->plan;
+    size_t buffers = 1, sizes = 1, tuples = 1, reports = 1;
+    for (uint32_t i = 0; i < plan->n_instructions; i++) {
+        const dtm_plan_instruction *at = &plan->instructions[i];
+        reports += at->kind == DTM_PLAN_REPORT;
+        if (at->kind != DTM_PLAN_KERNEL) continue;
+        if (at->kernel.buffers.count > buffers) buffers = at->kernel.buffers.count;
+        if (at->kernel.sizes.count > sizes) sizes = at->kernel.sizes.count;
+        if (at->kernel.tuples > tuples) tuples = at->kernel.tuples;
+    }
+    rank->buffers = calloc(buffers, sizeof *rank->buffers);
+    rank->values = calloc(sizes, sizeof *rank->values);
+    rank->ends = calloc(tuples, sizeof *rank->ends);
+    rank->reports = calloc(reports, sizeof *rank->reports);
+    if (rank->options->profile) rank->profile = calloc((size_t)plan->n_instructions + 1, sizeof *rank->profile);
+    if (rank->buffers && rank->values && rank->ends && rank->reports && (rank->profile || !rank->options->profile))
+        return true;
+    return dtm_status_fail(status, "out of memory for kernels' arguments");
+}
+
+static void *map(int64_t bytes) {
+    if (bytes == 0) bytes = 1;
+    void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    if (bytes >= HUGE_PAGES_FROM) madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
+static bool make_memory(dtm_rank *rank, dtm_status *status) {
+    const dtm_plan *plan = rank->plan;
+    if (!make_arguments(rank, status)) return false;
+    rank->arena = map(plan->arena_bytes);
+    if (!rank->arena)
+        return dtm_status_fail(status, "rank %d needs %.1f MiB of memory, and the system does not give it: shard more, or "
+                                       "take more microbatches or smaller dimensions",
+                               dtm_comm_rank(rank->comm), (double)plan->arena_bytes / 1048576);
+    rank->scratch_bytes = scratch_needed(rank);
+    rank->scratch = map(rank->scratch_bytes * rank->threads);
+    if (rank->scratch) return true;
+    return dtm_status_fail(status, "out of memory for the scratch of %d threads", rank->threads);
+}
+
+/* ---- places ---- */
+
+void *dtm_rank_buffer_copy(const dtm_rank *rank, uint32_t buffer, int64_t copy) {
+    const dtm_plan_buffer *b = &rank->plan->buffers[buffer];
+    int64_t slot = b->modulus > 1 ? (copy + b->shift) % b->modulus : 0;
+    return rank->arena + b->offset + slot * b->stride;
+}
+
+void *dtm_rank_buffer(const dtm_rank *rank, uint32_t buffer) {
+    return dtm_rank_buffer_copy(rank, buffer, rank->copies[rank->plan->buffers[buffer].loop]);
+}
+
+dtm_box dtm_rank_box(const dtm_rank *rank, uint32_t buffer) {
+    const dtm_plan_buffer *b = &rank->plan->buffers[buffer];
+    dtm_box box = {.rank = b->rank};
+    for (int d = 0; d < b->rank; d++) box.spans[d] = rank->extents[b->dims[d]];
+    return box;
+}
+
+bool dtm_rank_owns(const dtm_rank *rank, uint32_t buffer) {
+    uint16_t axes = dtm_buffer_axes(rank->plan, buffer);
+    for (uint32_t a = 0; a < rank->plan->n_axes; a++)
+        if (!(axes >> a & 1) && !rank->plan->axes[a].time && rank->coordinates[a] != 0) return false;
+    return true;
+}
+
+/* ---- all of it ---- */
+
+static bool check_plan(const dtm_rank *rank, dtm_status *status) {
+    const dtm_plan *plan = rank->plan;
+    for (uint32_t i = 0; i < plan->n_instructions; i++) {
+        const dtm_plan_instruction *at = &plan->instructions[i];
+        if (at->kind != DTM_PLAN_COLLECTIVE) continue;
+        bool sums = at->collective.kind == DTM_COLLECTIVE_ALL_REDUCE || at->collective.kind == DTM_COLLECTIVE_REDUCE_SCATTER;
+        if (sums && at->collective.dtype != DTM_PLAN_F32 && at->collective.dtype != DTM_PLAN_I32)
+            return dtm_status_fail(status, "`%s`: this version sums numbers of f32 and i32 over ranks, no others", at->name);
+    }
+    return true;
+}
+
+bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *options, dtm_comm *comm, dtm_status *status) {
+    rank->plan = plan;
+    rank->options = options;
+    rank->comm = comm;
+    rank->seed = options->seed_given ? options->seed : plan->train.seed;
+    rank->error = DTM_KERNEL_OK;
+    if (options->deadline_given) dtm_comm_set_deadline(comm, options->deadline);
+    if (!same_plan(plan, comm, status) || !make_threads(rank, status)) return false;
+    bool ok = check_plan(rank, status) && evaluate(rank, status) && make_groups(rank, status) && make_memory(rank, status);
+    if (!ok) status->failed = true;
+    return dtm_comm_agree(comm, status);
+}
+
+void dtm_rank_unload(dtm_rank *rank) {
+    if (!rank->plan) return;
+    dtm_pool_destroy(rank->pool);
+    dtm_data_close(rank->data);
+    for (uint32_t i = 0; rank->transfers && i < rank->plan->n_instructions; i++) free(rank->transfers[i].sent);
+    if (rank->arena) munmap(rank->arena, (size_t)most(rank->plan->arena_bytes, 1));
+    if (rank->scratch) munmap(rank->scratch, (size_t)most(rank->scratch_bytes * rank->threads, 1));
+    void *const owned[] = {rank->transfers, rank->groups, rank->group_axes, rank->extents, rank->sizes,
+                           rank->copies, rank->microbatch_extents.items, rank->microbatch_sizes.items,
+                           rank->copy_sizes.items, rank->buffers, rank->values, rank->ends, rank->reports, rank->profile};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
+}

@@ -1,0 +1,265 @@
+#include "runtime/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- help ---- */
+
+static const char overview[] =
+    "%s: a program compiled by dtmc. It carries the plan of what each rank does, and the kernels.\n"
+    "\n"
+    "    mpirun -n N %s train --data corpus.txt      N is the product of the mesh's axes\n"
+    "    %s train --data corpus.txt --local          all ranks as threads of this process\n"
+    "\n"
+    "commands\n"
+    "    train     train, from the program's initial weights or those of a file\n"
+    "    eval      the mean loss over the data, forward only\n"
+    "    info      the program, its mesh, parameters, memory of a rank, hash of the plan\n"
+    "\n"
+    "`%s COMMAND --help` tells more; --version prints versions.\n"
+    "\n"
+    "The exit status is 0 if all went well, else 1 with one line on stderr that says what was wrong. A rank that fails\n"
+    "ends all. Files appear under their names only when they are complete.\n";
+
+static const char train_text[] =
+    "%s train: trains for as many steps as the program says, or --steps.\n"
+    "\n"
+    "At each step it reads a batch, computes the loss and its gradient, and updates the weights. On a terminal a line\n"
+    "shows step, loss, gradient norm, tokens a second and the time left.\n"
+    "\n"
+    "data\n"
+    "    --data F               bytes as tokens; with --tokens, a flat file of tokens; or, if its name ends in\n"
+    "                           .safetensors, a tensor for each input of the program under its name, steps first\n"
+    "    --tokens u16|u32       F is a flat file of such tokens, little endian\n"
+    "    --seed N               of first weights, order of the data, dropout (default: the program's)\n"
+    "    --steps N              how many steps\n"
+    "\n"
+    "    The order of a flat file's samples depends on seed and step alone, never on the number of ranks. No sample is\n"
+    "    left out or comes twice in an epoch. Each rank reads only its part.\n"
+    "\n"
+    "weights\n"
+    "    --load F.safetensors           begin with these: every weight of the program, whole, under its name\n"
+    "    --save-weights F.safetensors   the weights after the last step, whole, whatever the mesh\n"
+    "    --save-grads F.safetensors     the gradients of the last step, before clipping\n"
+    "\n"
+    "what it tells\n"
+    "    --log F.jsonl          one JSON object a line: a header that records the run, then one a step\n"
+    "    --profile              at the end, where the time went: by kind of work and by operator\n"
+    "    --quiet                no progress on stderr\n"
+    "\n";
+
+static const char eval_text[] =
+    "%s eval: the mean loss over the data, forward only, in the file's order; prints it on stdout.\n"
+    "\n"
+    "    --data F               as for train; a flat file is read once, to its last whole batch\n"
+    "    --tokens u16|u32       F is a flat file of such tokens, little endian\n"
+    "    --load F.safetensors   the weights; without it, the program's initial ones\n"
+    "    --steps N              only the first N batches\n"
+    "    --seed N               of the initial weights\n"
+    "    --log F.jsonl          a header, then the loss of each batch\n"
+    "    --profile              at the end, where the time went\n"
+    "    --quiet                no progress on stderr\n"
+    "\n";
+
+static const char shared_text[] =
+    "how it runs\n"
+    "    --local                ranks are threads of this process; without mpirun\n"
+    "    --threads N            threads of a rank; by default the node's cores are shared among its ranks, and pinned\n"
+    "    --deadline S           seconds after which an operation between ranks counts as hung: it is named, with the\n"
+    "                           ranks that came and those that did not, and the run ends (default 600; 0: never)\n";
+
+static const char info_text[] =
+    "%s info: prints the program, its mesh, parameters, memory of a rank by kind, settings, and the plan's hash.\n"
+    "\n"
+    "    --json                 the same as one JSON object\n"
+    "\n"
+    "It needs no mpirun and no data.\n";
+
+void dtm_options_help(const dtm_options *options) {
+    const char *name = options->program, *about = options->about;
+    if (!about) printf(overview, name, name, name, name);
+    else if (!strcmp(about, "train")) printf(train_text, name);
+    else if (!strcmp(about, "eval")) printf(eval_text, name);
+    else printf(info_text, name);
+    if (about && strcmp(about, "info") != 0) fputs(shared_text, stdout);
+}
+
+/* ---- flags ---- */
+
+typedef enum flag_kind { FLAG_SWITCH, FLAG_TEXT, FLAG_WHOLE, FLAG_SEED, FLAG_THREADS, FLAG_SECONDS, FLAG_TOKENS } flag_kind;
+
+enum { FOR_TRAIN = 1, FOR_EVAL = 2, FOR_INFO = 4, FOR_RUN = FOR_TRAIN | FOR_EVAL };
+
+typedef struct flag {
+    const char *name;
+    flag_kind kind;
+    int commands;
+    void *target;
+} flag;
+
+enum { FLAGS = 15 };
+
+static void flags_of(dtm_options *o, flag flags[FLAGS]) {
+    const flag all[FLAGS] = {
+        {"--data", FLAG_TEXT, FOR_RUN, &o->data},
+        {"--tokens", FLAG_TOKENS, FOR_RUN, NULL},
+        {"--steps", FLAG_WHOLE, FOR_RUN, &o->steps},
+        {"--seed", FLAG_SEED, FOR_RUN, NULL},
+        {"--threads", FLAG_THREADS, FOR_RUN, NULL},
+        {"--local", FLAG_SWITCH, FOR_RUN, &o->local},
+        {"--log", FLAG_TEXT, FOR_RUN, &o->log},
+        {"--load", FLAG_TEXT, FOR_RUN, &o->load},
+        {"--save-weights", FLAG_TEXT, FOR_TRAIN, &o->save_weights},
+        {"--save-grads", FLAG_TEXT, FOR_TRAIN, &o->save_grads},
+        {"--profile", FLAG_SWITCH, FOR_RUN, &o->profile},
+        {"--quiet", FLAG_SWITCH, FOR_RUN, &o->quiet},
+        {"--deadline", FLAG_SECONDS, FOR_RUN, NULL},
+        {"--json", FLAG_SWITCH, FOR_INFO, &o->json},
+        {NULL, FLAG_SWITCH, 0, NULL},
+    };
+    memcpy(flags, all, sizeof all);
+}
+
+static bool whole(const char *text, int64_t least, int64_t most, int64_t *out) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || value < least || value > most) return false;
+    *out = value;
+    return true;
+}
+
+static bool seed(const char *text, uint64_t *out) {
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno || end == text || *end || *text == '-') return false;
+    *out = value;
+    return true;
+}
+
+static bool set(dtm_options *o, const flag *f, const char *value, dtm_status *status) {
+    int64_t number;
+    char *end;
+    switch (f->kind) {
+    case FLAG_SWITCH: *(bool *)f->target = true; return true;
+    case FLAG_TEXT:
+        *(const char **)f->target = value;
+        return *value || dtm_status_fail(status, "%s wants the name of a file", f->name);
+    case FLAG_WHOLE:
+        if (whole(value, 1, INT64_MAX / 2, f->target)) return true;
+        return dtm_status_fail(status, "%s wants a whole number from 1, not `%s`", f->name, value);
+    case FLAG_SEED:
+        o->seed_given = true;
+        if (seed(value, &o->seed)) return true;
+        return dtm_status_fail(status, "%s wants a whole number from 0 to 2^64 - 1, not `%s`", f->name, value);
+    case FLAG_THREADS:
+        if (!whole(value, 1, 1024, &number))
+            return dtm_status_fail(status, "%s wants a whole number from 1 to 1024, not `%s`", f->name, value);
+        o->threads = (int)number;
+        return true;
+    case FLAG_SECONDS:
+        o->deadline = strtod(value, &end);
+        o->deadline_given = true;
+        if (end != value && !*end && o->deadline >= 0 && isfinite(o->deadline)) return true;
+        return dtm_status_fail(status, "%s wants a number of seconds, not `%s`", f->name, value);
+    default:
+        o->format_given = true;
+        o->format = !strcmp(value, "u32") ? DTM_DATA_U32 : DTM_DATA_U16;
+        if (!strcmp(value, "u16") || !strcmp(value, "u32")) return true;
+        return dtm_status_fail(status, "%s wants u16 or u32, not `%s`", f->name, value);
+    }
+}
+
+/* Edits that make one word of the other: what a mistyped flag is matched by. */
+static int distance(const char *a, const char *b) {
+    enum { MOST = 24 };
+    int row[MOST + 1], n = (int)strlen(a), m = (int)strlen(b);
+    if (n > MOST || m > MOST) return MOST;
+    for (int j = 0; j <= m; j++) row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int change = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            int step = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = change < step ? change : step;
+        }
+    }
+    return row[m];
+}
+
+static bool unknown(const char *word, const flag *flags, int commands, dtm_status *status) {
+    const char *nearest = NULL;
+    int least = 4;
+    for (const flag *f = flags; f->name; f++)
+        if ((f->commands & commands) && distance(word, f->name) < least) least = distance(word, nearest = f->name);
+    if (nearest) return dtm_status_fail(status, "there is no flag `%s`: did you mean %s?", word, nearest);
+    return dtm_status_fail(status, "`%s` is not understood here: --help lists the flags", word);
+}
+
+/* Takes the flag at argv[*at], "--steps 5" or "--steps=5". */
+static bool take(dtm_options *o, const flag *flags, int commands, int *at, dtm_status *status) {
+    char *word = o->argv[*at], *equals = strchr(word, '=');
+    size_t length = equals ? (size_t)(equals - word) : strlen(word);
+    for (const flag *f = flags; f->name; f++) {
+        if (strlen(f->name) != length || strncmp(f->name, word, length) != 0) continue;
+        if (!(f->commands & commands))
+            return dtm_status_fail(status, "%s does not go with the command `%s`", f->name, o->argv[1]);
+        if (f->kind == FLAG_SWITCH)
+            return equals ? dtm_status_fail(status, "%s takes no value", f->name) : set(o, f, NULL, status);
+        if (equals) return set(o, f, equals + 1, status);
+        if (*at + 1 >= o->argc) return dtm_status_fail(status, "%s wants a value", f->name);
+        return set(o, f, o->argv[++*at], status);
+    }
+    return unknown(word, flags, commands, status);
+}
+
+static bool finish(dtm_options *o, dtm_status *status) {
+    if (o->command != DTM_COMMAND_TRAIN && o->command != DTM_COMMAND_EVAL) return true;
+    if (!o->data) return dtm_status_fail(status, "%s wants --data F: a text, or tokens (--help)", o->argv[1]);
+    bool tensors = dtm_data_is_safetensors(o->data);
+    if (tensors && o->format_given)
+        return dtm_status_fail(status, "--tokens is for flat files; %s says itself what it holds", o->data);
+    if (tensors) o->format = DTM_DATA_SAFETENSORS;
+    return true;
+}
+
+bool dtm_options_parse(int argc, char **argv, dtm_options *out, dtm_status *status) {
+    static const struct {
+        const char *name;
+        dtm_command command;
+        int bit;
+    } commands[] = {{"train", DTM_COMMAND_TRAIN, FOR_TRAIN}, {"eval", DTM_COMMAND_EVAL, FOR_EVAL},
+                    {"info", DTM_COMMAND_INFO, FOR_INFO},    {"help", DTM_COMMAND_HELP, 0},
+                    {"--help", DTM_COMMAND_HELP, 0},         {"-h", DTM_COMMAND_HELP, 0},
+                    {"--version", DTM_COMMAND_VERSION, 0}};
+    memset(out, 0, sizeof *out);
+    out->program = argc > 0 ? argv[0] : "program";
+    out->steps = -1;
+    out->argc = argc;
+    out->argv = argv;
+    if (argc < 2) return dtm_status_fail(status, "say what to do: train, eval or info (--help tells more)");
+    int bit = -1;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(argv[1], commands[i].name)) out->command = commands[i].command, bit = commands[i].bit;
+    if (bit < 0) return dtm_status_fail(status, "there is no command `%s`: say train, eval or info", argv[1]);
+    flag flags[FLAGS];
+    flags_of(out, flags);
+    for (int i = 2; i < argc && bit; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            out->command = DTM_COMMAND_HELP;
+            out->about = argv[1];
+            return true;
+        }
+        if (!take(out, flags, bit, &i, status)) return false;
+    }
+    if (!bit && out->command == DTM_COMMAND_HELP && argc > 2)
+        for (int i = 0; i < 3; i++)
+            if (!strcmp(argv[2], commands[i].name)) out->about = argv[2];
+    return finish(out, status);
+}

@@ -1,0 +1,93 @@
+#include "runtime/profile.h"
+
+#include "kernels/cpu/matmul.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPERATORS = 30 };
+
+static const char *const categories[DTM_PLAN_CATEGORIES] = {
+    [DTM_PLAN_CONTROL] = "control",         [DTM_PLAN_PRODUCT] = "matrix products", [DTM_PLAN_ATTENTION] = "attention",
+    [DTM_PLAN_ROWS] = "norms and losses",   [DTM_PLAN_ELEMENTWISE] = "elementwise", [DTM_PLAN_REDUCTION] = "reductions",
+    [DTM_PLAN_LOOKUP] = "lookups",          [DTM_PLAN_MOVEMENT] = "copies",         [DTM_PLAN_OPTIMIZER] = "optimizer",
+    [DTM_PLAN_NETWORK] = "between ranks",   [DTM_PLAN_HOST] = "host and data",
+};
+static const char *const phases[] = {"forward", "backward", "update"};
+
+/* One operator: the instructions of one name, phase and category. */
+typedef struct operator_time {
+    const dtm_plan_instruction *at;
+    dtm_profile_entry time;
+} operator_time;
+
+static void add(dtm_profile_entry *to, const dtm_profile_entry *entry) {
+    to->seconds += entry->seconds;
+    to->work += entry->work;
+    to->runs += entry->runs;
+}
+
+static int by_name(const void *a, const void *b) {
+    const dtm_plan_instruction *x = ((const operator_time *)a)->at, *y = ((const operator_time *)b)->at;
+    int order = strcmp(x->name ? x->name : "", y->name ? y->name : "");
+    if (!order) order = (int)x->phase - (int)y->phase;
+    return order ? order : (int)x->category - (int)y->category;
+}
+
+static int by_time(const void *a, const void *b) {
+    const operator_time *x = a, *y = b;
+    if (x->time.seconds != y->time.seconds) return x->time.seconds < y->time.seconds ? 1 : -1;
+    return by_name(a, b);
+}
+
+static void print_line(const char *name, const dtm_profile_entry *e, int64_t steps, double seconds) {
+    printf("  %-40s %9.3f ms %5.1f%%", name, 1e3 * e->seconds / (double)steps, 100 * e->seconds / seconds);
+    if (e->work > 0) printf("  %8.2f GFLOP/s", e->work / e->seconds * 1e-9);
+    printf("\n");
+}
+
+static void print_categories(const dtm_rank *rank, int64_t steps, double seconds) {
+    dtm_profile_entry sums[DTM_PLAN_CATEGORIES] = {{0}}, rest = {.seconds = seconds};
+    for (uint32_t i = 0; i < rank->plan->n_instructions; i++)
+        add(&sums[rank->plan->instructions[i].category], &rank->profile[i]);
+    printf("\nby kind of work, a step\n");
+    for (int c = 0; c < DTM_PLAN_CATEGORIES; c++) {
+        rest.seconds -= sums[c].seconds;
+        if (sums[c].runs) print_line(categories[c], &sums[c], steps, seconds);
+    }
+    print_line("the rest", &rest, steps, seconds);
+}
+
+static void print_operators(const dtm_rank *rank, int64_t steps, double seconds) {
+    uint32_t n = rank->plan->n_instructions, kept = 0;
+    operator_time *list = malloc(((size_t)n + 1) * sizeof *list);
+    if (!list) return;
+    for (uint32_t i = 0; i < n; i++)
+        if (rank->profile[i].runs) list[kept++] = (operator_time){&rank->plan->instructions[i], rank->profile[i]};
+    qsort(list, kept, sizeof *list, by_name);
+    uint32_t groups = 0;
+    for (uint32_t i = 0; i < kept; i++) {
+        if (groups && by_name(&list[groups - 1], &list[i]) == 0) add(&list[groups - 1].time, &list[i].time);
+        else list[groups++] = list[i];
+    }
+    qsort(list, groups, sizeof *list, by_time);
+    printf("\nby operator, a step%s\n", groups > OPERATORS ? ", those that take most" : "");
+    for (uint32_t i = 0; i < groups && i < OPERATORS; i++) {
+        char name[128];
+        const dtm_plan_instruction *at = list[i].at;
+        snprintf(name, sizeof name, "%-8s %.24s (line %u)", phases[at->phase], at->name ? at->name : "?", at->line);
+        print_line(name, &list[i].time, steps, seconds);
+    }
+    free(list);
+}
+
+void dtm_profile_print(const dtm_rank *rank, int64_t steps, double seconds) {
+    if (!rank->profile || steps <= 0 || seconds <= 0) return;
+    printf("profile of rank %d: %lld steps, %.3f ms each, %d thread%s, kernels for x86-64-v%d, products by %s\n",
+           dtm_comm_rank(rank->comm), (long long)steps, 1e3 * seconds / (double)steps, rank->threads,
+           rank->threads == 1 ? "" : "s", rank->level, dtm_matmul_name());
+    print_categories(rank, steps, seconds);
+    print_operators(rank, steps, seconds);
+    printf("\nsent by this rank: %.0f bytes a step\n", (double)dtm_comm_sent_bytes(rank->comm) / (double)steps);
+}

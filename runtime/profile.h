@@ -1,0 +1,10 @@
+/* Where the time of a run went: by kind of work and by operator. */
+#ifndef DTM_PROFILE_H
+#define DTM_PROFILE_H
+
+#include "runtime/rank.h"
+
+/* Prints the tables of this rank on stdout. seconds: of all steps. */
+void dtm_profile_print(const dtm_rank *rank, int64_t steps, double seconds);
+
+#endif

@@ -1,0 +1,121 @@
+/* What one rank holds of a run: the plan with its extents and sizes evaluated for this rank, the arena, threads, groups,
+ * data, and where the step under way stands. All that is allocated is allocated by dtm_rank_load; a step allocates
+ * nothing. With --local a process has several of them. */
+#ifndef DTM_RANK_H
+#define DTM_RANK_H
+
+#include "kernels/cpu/library.h"
+#include "runtime/comm/comm.h"
+#include "runtime/geometry.h"
+#include "runtime/log.h"
+#include "runtime/options.h"
+#include "runtime/threads.h"
+
+typedef struct dtm_rank dtm_rank;
+typedef struct dtm_gradient_file dtm_gradient_file;
+
+/* What is worked out once for a collective. Counts are by member: elements for reductions, else bytes. */
+typedef struct dtm_transfer {
+    dtm_group *group;
+    int64_t *sent, *received; /* all_to_all needs both; others one, `sent` */
+    bool changes;             /* with the microbatch: counts are to be made again */
+} dtm_transfer;
+
+typedef struct dtm_indices {
+    uint32_t *items;
+    uint32_t count;
+} dtm_indices;
+
+/* Time spent, by instruction; see profile.h. */
+typedef struct dtm_profile_entry {
+    double seconds, work; /* work: of products, floating-point operations */
+    int64_t runs;
+} dtm_profile_entry;
+
+struct dtm_rank {
+    const dtm_plan *plan;
+    const dtm_options *options;
+    dtm_comm *comm;
+    uint64_t seed;
+    int64_t coordinates[DTM_PLAN_AXES];
+    int time_axis; /* -1: none */
+
+    dtm_pool *pool;
+    int threads, level; /* level: the instruction set, as in kernels/cpu/library.h */
+    const dtm_plan_kernel *kernels;
+    const dtm_kernel_entry *pack;
+
+    /* By index of the plan's tables. */
+    dtm_span *extents;
+    int64_t *sizes;
+    int64_t *copies; /* of each loop: the copy index under way */
+    dtm_transfer *transfers;
+    dtm_group **groups; /* by index of first use; groups[i] joins the axes group_axes[i] */
+    uint16_t *group_axes;
+    int n_groups;
+    /* What is to be evaluated again when a microbatch, when a copy begins. */
+    dtm_indices microbatch_extents, microbatch_sizes, copy_sizes;
+    int64_t copy_number; /* of the innermost repeat under way */
+
+    char *arena;
+    char *scratch; /* scratch_bytes for each thread */
+    int64_t scratch_bytes;
+    /* One launch's arguments, as large as the largest needs. */
+    void **buffers;
+    int64_t *values, *ends;
+    int64_t error; /* the word kernels report to */
+
+    dtm_data *data;
+    int64_t step; /* under way, from 0 */
+    bool forward_only;
+    double learning_rate;
+    dtm_log_report *reports; /* of this step */
+    int n_reports;
+    dtm_gradient_file *gradients; /* set in the step whose gradients are saved */
+    dtm_profile_entry *profile;   /* by instruction; NULL: not asked for */
+};
+
+/* Fills a zeroed rank, all but weights and data, and compares what must be alike on all ranks. All ranks call it; where
+ * one fails all fail. */
+bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *options, dtm_comm *comm, dtm_status *status);
+/* In any state. */
+void dtm_rank_unload(dtm_rank *rank);
+
+/* Evaluates extents and sizes for a microbatch. */
+void dtm_rank_set_microbatch(dtm_rank *rank, int64_t microbatch);
+void dtm_rank_set_copy(dtm_rank *rank, int64_t copy_number);
+
+/* Where a buffer is now, or in one copy of its loop. */
+void *dtm_rank_buffer(const dtm_rank *rank, uint32_t buffer);
+void *dtm_rank_buffer_copy(const dtm_rank *rank, uint32_t buffer, int64_t copy);
+/* This rank's block of it. */
+dtm_box dtm_rank_box(const dtm_rank *rank, uint32_t buffer);
+/* Whether this rank is the one, of those that hold the same block of the buffer, that writes it to files. */
+bool dtm_rank_owns(const dtm_rank *rank, uint32_t buffer);
+
+/* ---- initial.c ---- */
+
+/* Fills weights as the program says, and states. */
+void dtm_rank_initialize(dtm_rank *rank);
+
+/* ---- transfer.c ---- */
+
+/* Counts of the collective at `instruction` for the microbatch that is set. */
+void dtm_transfer_count(dtm_rank *rank, uint32_t instruction);
+bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+void dtm_run_copy(dtm_rank *rank, const dtm_plan_copy *copy);
+void dtm_run_term(dtm_rank *rank, const dtm_plan_copy *copy);
+/* Copies the elements of `what`, coordinates of the whole tensor, from one dense block to another; by all threads. */
+void dtm_copy_box(dtm_rank *rank, int64_t element_bytes, const void *from, const dtm_box *from_block, void *to,
+                  const dtm_box *to_block, const dtm_box *what);
+
+/* ---- execute.c ---- */
+
+/* The instructions that run once. */
+bool dtm_rank_start(dtm_rank *rank, dtm_status *status);
+/* Step number `step`, from 0. Its reports are in rank->reports afterwards. */
+bool dtm_rank_step(dtm_rank *rank, int64_t step, dtm_status *status);
+/* The learning rate of step t, from 1. */
+double dtm_learning_rate(const dtm_plan_train *train, int64_t t);
+
+#endif

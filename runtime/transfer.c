@@ -1,0 +1,209 @@
+/* Collectives of a plan, and copies between blocks. Which elements go where follows from the boxes of the buffers alone
+ * (runtime/plan.h). A part, what one member sends or gets of all tensors of a collective, is packed row-major:
+ *
+ *     inputs --pack--> stage_in  --collective-->  stage_out --unpack--> outputs
+ *
+ *     stage_in    | part for member 0 | part for member 1 | ..       a part: | box of tensor 0 | box of tensor 1 | ..
+ *
+ * Where a stage is -1 the tensor itself is that memory. */
+#include "runtime/rank.h"
+
+#include "kernels/cpu/pack.h"
+
+#include <string.h>
+
+/* Copies below this are not worth waking threads. */
+static const int64_t ALONE_BYTES = 64 << 10;
+
+/* ---- boxes ---- */
+
+typedef struct pack_job {
+    const dtm_kernel_entry *pack;
+    dtm_kernel_args args;
+} pack_job;
+
+static void run_pack(void *argument, int64_t begin, int64_t end, int thread) {
+    const pack_job *job = argument;
+    (void)thread;
+    job->pack->run(&job->args, begin, end);
+}
+
+void dtm_copy_box(dtm_rank *rank, int64_t element_bytes, const void *from, const dtm_box *from_block, void *to,
+                  const dtm_box *to_block, const dtm_box *what) {
+    dtm_pack_sizes sizes = {.rank = what->rank, .bytes = element_bytes};
+    int64_t from_stride = 1, to_stride = 1, elements = dtm_box_elements(what);
+    if (elements == 0) return;
+    for (int d = what->rank - 1; d >= 0; d--) {
+        sizes.size[d] = what->spans[d].size;
+        sizes.from[d] = from_stride;
+        sizes.to[d] = to_stride;
+        sizes.from_offset += (what->spans[d].begin - from_block->spans[d].begin) * from_stride;
+        sizes.to_offset += (what->spans[d].begin - to_block->spans[d].begin) * to_stride;
+        from_stride *= from_block->spans[d].size;
+        to_stride *= to_block->spans[d].size;
+    }
+    void *buffers[2] = {[DTM_PACK_FROM] = (void *)from, [DTM_PACK_TO] = to};
+    pack_job job = {rank->pack, {.buffers = buffers, .sizes = (const int64_t *)&sizes}};
+    int64_t extent = rank->pack->extent(job.args.sizes);
+    if (elements * element_bytes < ALONE_BYTES) run_pack(&job, 0, extent, 0);
+    else dtm_pool_run(rank->pool, run_pack, &job, extent, 1);
+}
+
+void dtm_run_copy(dtm_rank *rank, const dtm_plan_copy *copy) {
+    dtm_box from = dtm_rank_box(rank, copy->input), to = dtm_rank_box(rank, copy->output);
+    dtm_box common = dtm_box_common(&from, &to);
+    int64_t bytes = dtm_plan_dtype_bytes(rank->plan->buffers[copy->output].dtype);
+    dtm_copy_box(rank, bytes, dtm_rank_buffer(rank, copy->input), &from, dtm_rank_buffer(rank, copy->output), &to, &common);
+}
+
+void dtm_run_term(dtm_rank *rank, const dtm_plan_copy *copy) {
+    bool first = true;
+    for (uint32_t a = 0; a < rank->plan->n_axes; a++)
+        first = first && (!(copy->axes >> a & 1) || rank->coordinates[a] == 0);
+    void *to = dtm_rank_buffer(rank, copy->output);
+    dtm_box box = dtm_rank_box(rank, copy->output);
+    int64_t bytes = dtm_box_elements(&box) * dtm_plan_dtype_bytes(rank->plan->buffers[copy->output].dtype);
+    if (!first) memset(to, 0, (size_t)bytes);
+    else if (to != dtm_rank_buffer(rank, copy->input)) dtm_run_copy(rank, copy);
+}
+
+/* ---- the parts of a collective ---- */
+
+typedef struct member {
+    int64_t coordinates[DTM_PLAN_AXES];
+} member;
+
+static member member_of(const dtm_rank *rank, const dtm_transfer *t, int index) {
+    member m;
+    dtm_coordinates_of(rank->plan, dtm_group_rank(t->group, index), m.coordinates);
+    if (rank->time_axis >= 0) m.coordinates[rank->time_axis] = rank->coordinates[rank->time_axis];
+    return m;
+}
+
+/* In an exchange a member sends only to those that are where it is on the axes that do not split the input. */
+static bool may_exchange(const dtm_rank *rank, const dtm_plan_collective *c, const dtm_plan_tensor *tensor,
+                         const member *other) {
+    if (c->kind != DTM_COLLECTIVE_ALL_TO_ALL) return true;
+    uint16_t axes = c->axes & (uint16_t)~dtm_buffer_axes(rank->plan, tensor->input);
+    for (uint32_t a = 0; a < rank->plan->n_axes; a++)
+        if ((axes >> a & 1) && rank->coordinates[a] != other->coordinates[a]) return false;
+    return true;
+}
+
+/* What of a tensor this rank sends to `other` (what it keeps included), or gets from it. */
+static dtm_box part_for(const dtm_rank *rank, const dtm_plan_collective *c, const dtm_plan_tensor *tensor,
+                        const member *other, bool sends) {
+    const int64_t *from = sends ? rank->coordinates : other->coordinates;
+    const int64_t *to = sends ? other->coordinates : rank->coordinates;
+    dtm_box in = dtm_buffer_box(rank->plan, tensor->input, from);
+    if (c->kind == DTM_COLLECTIVE_ALL_REDUCE || c->kind == DTM_COLLECTIVE_ALL_GATHER) return in;
+    dtm_box out = dtm_buffer_box(rank->plan, tensor->output, to);
+    if (c->kind == DTM_COLLECTIVE_REDUCE_SCATTER) return out;
+    dtm_box common = dtm_box_common(&in, &out);
+    if (!may_exchange(rank, c, tensor, other) && common.rank) common.spans[0].size = 0;
+    return common;
+}
+
+static int64_t part_elements(const dtm_rank *rank, const dtm_plan_collective *c, const member *other, bool sends) {
+    int64_t elements = 0;
+    for (uint32_t n = 0; n < c->count; n++) {
+        dtm_box part = part_for(rank, c, &c->tensors[n], other, sends);
+        elements += dtm_box_elements(&part);
+    }
+    return elements;
+}
+
+void dtm_transfer_count(dtm_rank *rank, uint32_t instruction) {
+    const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
+    dtm_transfer *t = &rank->transfers[instruction];
+    int64_t bytes = dtm_plan_dtype_bytes(c->dtype);
+    for (int i = 0; i < dtm_group_members(t->group); i++) {
+        member other = member_of(rank, t, i);
+        switch (c->kind) {
+        case DTM_COLLECTIVE_ALL_REDUCE:
+        case DTM_COLLECTIVE_REDUCE_SCATTER: t->sent[i] = part_elements(rank, c, &other, true); break;
+        case DTM_COLLECTIVE_ALL_GATHER: t->sent[i] = part_elements(rank, c, &other, false) * bytes; break;
+        default:
+            t->sent[i] = part_elements(rank, c, &other, true) * bytes;
+            t->received[i] = part_elements(rank, c, &other, false) * bytes;
+        }
+    }
+}
+
+/* ---- packing ---- */
+
+/* Packs the part for one member, or unpacks the one from it. Returns its end. */
+static char *move_part(dtm_rank *rank, const dtm_plan_collective *c, const member *other, bool packs, char *stage) {
+    int64_t bytes = dtm_plan_dtype_bytes(c->dtype);
+    for (uint32_t n = 0; n < c->count; n++) {
+        const dtm_plan_tensor *tensor = &c->tensors[n];
+        uint32_t buffer = packs ? tensor->input : tensor->output;
+        dtm_box part = part_for(rank, c, tensor, other, packs), block = dtm_rank_box(rank, buffer);
+        void *memory = dtm_rank_buffer(rank, buffer);
+        if (packs) dtm_copy_box(rank, bytes, memory, &block, stage, &part, &part);
+        else dtm_copy_box(rank, bytes, stage, &part, memory, &block, &part);
+        stage += dtm_box_elements(&part) * bytes;
+    }
+    return stage;
+}
+
+static member self(const dtm_rank *rank) {
+    member m;
+    memcpy(m.coordinates, rank->coordinates, sizeof m.coordinates);
+    return m;
+}
+
+/* Reductions of everything and gathers send one part, the others one to each member. */
+static void pack(dtm_rank *rank, const dtm_plan_collective *c, const dtm_transfer *t, char *stage) {
+    member own = self(rank);
+    if (c->kind == DTM_COLLECTIVE_ALL_REDUCE || c->kind == DTM_COLLECTIVE_ALL_GATHER) {
+        move_part(rank, c, &own, true, stage);
+        return;
+    }
+    for (int i = 0; i < dtm_group_members(t->group); i++) {
+        member other = member_of(rank, t, i);
+        stage = move_part(rank, c, &other, true, stage);
+    }
+}
+
+static void unpack(dtm_rank *rank, const dtm_plan_collective *c, const dtm_transfer *t, char *stage) {
+    member own = self(rank);
+    if (c->kind == DTM_COLLECTIVE_ALL_REDUCE || c->kind == DTM_COLLECTIVE_REDUCE_SCATTER) {
+        move_part(rank, c, &own, false, stage);
+        return;
+    }
+    for (int i = 0; i < dtm_group_members(t->group); i++) {
+        member other = member_of(rank, t, i);
+        stage = move_part(rank, c, &other, false, stage);
+    }
+}
+
+/* ---- running ---- */
+
+bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+    const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
+    const dtm_plan_collective *c = &at->collective;
+    dtm_transfer *t = &rank->transfers[instruction];
+    if (t->changes) dtm_transfer_count(rank, instruction);
+    char *in = c->stage_in < 0 ? dtm_rank_buffer(rank, c->tensors[0].input) : rank->arena + c->stage_in;
+    char *out = c->stage_out < 0 ? dtm_rank_buffer(rank, c->tensors[0].output) : rank->arena + c->stage_out;
+    void *scratch = c->scratch < 0 ? NULL : rank->arena + c->scratch;
+    dtm_reduction reduction = c->max ? DTM_REDUCTION_MAX : DTM_REDUCTION_SUM;
+    dtm_reduce_type type = c->dtype == DTM_PLAN_I32 ? DTM_REDUCE_I32 : DTM_REDUCE_F32;
+    bool ok;
+    if (c->stage_in >= 0) pack(rank, c, t, in);
+    dtm_group_label(t->group, at->name);
+    switch (c->kind) {
+    case DTM_COLLECTIVE_ALL_REDUCE:
+        ok = dtm_all_reduce(t->group, c->algorithm, reduction, type, in, out, t->sent[0], scratch, status);
+        break;
+    case DTM_COLLECTIVE_REDUCE_SCATTER:
+        ok = dtm_reduce_scatter(t->group, c->algorithm, reduction, type, in, out, t->sent, scratch, status);
+        break;
+    case DTM_COLLECTIVE_ALL_GATHER: ok = dtm_all_gather(t->group, c->algorithm, in, out, t->sent, status); break;
+    default: ok = dtm_all_to_all(t->group, c->algorithm, in, t->sent, out, t->received, status);
+    }
+    dtm_group_label(t->group, NULL);
+    if (ok && c->stage_out >= 0) unpack(rank, c, t, out);
+    return ok;
+}
