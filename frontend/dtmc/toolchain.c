@@ -115,7 +115,11 @@ bool dtm_toolchain_compile(const dtm_toolchain *t, const char *folder) {
     static const struct {
         const char *source, *object, *flags;
     } units[] = {
-        {"plan.c", "plan.o", "-O0"},
+#if defined(__x86_64__)
+        {"plan.c", "plan.o", "-O0 -DDTM_ISAS -DDTM_VERSION=\"" DTM_VERSION "\""},
+#else
+        {"plan.c", "plan.o", "-O0 -DDTM_VERSION=\"" DTM_VERSION "\""},
+#endif
         {"kernels.c", "kernels_v1.o", "-DDTM_ISA=v1 " DTM_CONFIG_KERNEL_FLAGS},
 #if defined(__x86_64__)
         {"kernels.c", "kernels_v3.o", "-DDTM_ISA=v3 -march=x86-64-v3 " DTM_CONFIG_KERNEL_FLAGS},
