@@ -16,8 +16,10 @@ dtm_plan_instruction *dtm_emit(dtm_generator *g, dtm_op op, dtm_plan_kind kind, 
     made.kind = kind;
     made.phase = g->phase;
     made.category = category;
-    made.line = data->place.line;
-    if (data->place.file) made.file = text_of(g, data->place.file);
+    if (!data->body) { /* a loop's place is not in a dump, and a dump gives the same plan */
+        made.line = data->place.line;
+        if (data->place.file) made.file = text_of(g, data->place.file);
+    }
     dtm_value named = data->n_results ? data->results[0] : data->n_operands ? data->operands[data->n_operands - 1] : 0;
     if (data->kind == DTM_OP_FUSED) {
         const dtm_region_data *body = &module_of(g)->regions[data->body];
