@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--jobs") == 0) jobs = atoi(value), i++;
         else if (strcmp(argv[i], "--seed") == 0) seed = strtoull(value, NULL, 10), i++;
     }
-    if (!c.dtmc || !c.compare || !c.cc || jobs < 1 || jobs > MOST_JOBS) {
+    if (!c.dtmc || (!c.interpret && (!c.compare || !c.cc)) || jobs < 1 || jobs > MOST_JOBS) {
         fprintf(stderr, "usage: mesh --dtmc DTMC --compare COMPARE --cc CC [--pairs N] [--seed N] [--jobs N] [--validate] "
                         "[--coverage]\n");
         return 2;
