@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *dtm_checker_text(const dtm_checker *c, dtm_string s) { return dtm_string_text(c->context, s); }
+const char *dtm_checker_text(const dtm_checker *c, dtm_string s) {
+    return dtm_string_text(c->context, s);
+}
 
 /* ---- files ---- */
 
@@ -91,8 +93,10 @@ dtm_dim dtm_checker_dim(dtm_checker *c, dtm_name name) {
     for (dtm_dim d = 1; d < c->module->n_dims && n < 256; d++) names[n++] = c->module->dims[d].name;
     dtm_error(c->context, name.span, 201, "there is no dimension `%s`", dtm_checker_text(c, name.text));
     dtm_string nearest = dtm_string_nearest(c->context, dtm_checker_text(c, name.text), names, n);
-    if (nearest) dtm_help(c->context, "did you mean `%s`?", dtm_checker_text(c, nearest));
-    else dtm_help(c->context, "declare it: dim %s = ..", dtm_checker_text(c, name.text));
+    if (nearest)
+        dtm_help(c->context, "did you mean `%s`?", dtm_checker_text(c, nearest));
+    else
+        dtm_help(c->context, "declare it: dim %s = ..", dtm_checker_text(c, name.text));
     return 0;
 }
 
@@ -104,8 +108,10 @@ uint8_t dtm_checker_axis(dtm_checker *c, dtm_name name) {
     for (int a = 0; a < mesh->count; a++) names[a] = mesh->axes[a].name;
     dtm_error(c->context, name.span, 202, "the mesh has no axis `%s`", dtm_checker_text(c, name.text));
     dtm_string nearest = dtm_string_nearest(c->context, dtm_checker_text(c, name.text), names, mesh->count);
-    if (nearest) dtm_help(c->context, "did you mean `%s`?", dtm_checker_text(c, nearest));
-    else dtm_help(c->context, "add it: mesh { .., %s = N }", dtm_checker_text(c, name.text));
+    if (nearest)
+        dtm_help(c->context, "did you mean `%s`?", dtm_checker_text(c, nearest));
+    else
+        dtm_help(c->context, "add it: mesh { .., %s = N }", dtm_checker_text(c, name.text));
     return DTM_NO_AXIS;
 }
 
@@ -127,9 +133,12 @@ static bool overridden(dtm_checker *c, dtm_string name, double *value, bool *bad
         if (strncmp(define, text, length) != 0 || define[length] != '=') continue;
         char *end;
         *value = strtod(define + length + 1, &end);
-        if (*end == 'k') *value *= 1024, end++;
-        else if (*end == 'M') *value *= 1048576, end++;
-        else if (*end == 'G') *value *= 1073741824, end++;
+        if (*end == 'k')
+            *value *= 1024, end++;
+        else if (*end == 'M')
+            *value *= 1048576, end++;
+        else if (*end == 'G')
+            *value *= 1073741824, end++;
         c->define_used[i] = found = true;
         if (*end || end == define + length + 1) {
             dtm_error(c->context, (dtm_span){0, 0, 0}, 206, "-D %s: `%s` is no number", define, define + length + 1);
@@ -236,27 +245,37 @@ static void add_parallel(dtm_checker *c, const dtm_statement *s) {
 static bool declare(dtm_checker *c, const dtm_statement *s) {
     bool good = true;
     switch (s->kind) {
-    case DTM_STATEMENT_USE: return true;
+    case DTM_STATEMENT_USE:
+        return true;
     case DTM_STATEMENT_DIM:
         for (size_t i = 0; i < s->bindings.count; i++) good &= declare_dim(c, &s->bindings.items[i]);
         return good;
     case DTM_STATEMENT_CONST:
         for (size_t i = 0; i < s->bindings.count; i++) good &= declare_const(c, &s->bindings.items[i]);
         return good;
-    case DTM_STATEMENT_DEF: return add_definition(c, s);
-    case DTM_STATEMENT_MODEL: return set_model(c, s);
-    case DTM_STATEMENT_MESH: return set_section(c, &c->mesh, s);
-    case DTM_STATEMENT_MACHINE: return set_section(c, &c->machine, s);
-    case DTM_STATEMENT_TRAIN: return set_section(c, &c->train, s);
-    case DTM_STATEMENT_PARALLEL: add_parallel(c, s); return true;
-    case DTM_STATEMENT_GENERATE: return dtm_checker_refuse(c, s->keyword, "`generate`", "remove the section: this version trains");
+    case DTM_STATEMENT_DEF:
+        return add_definition(c, s);
+    case DTM_STATEMENT_MODEL:
+        return set_model(c, s);
+    case DTM_STATEMENT_MESH:
+        return set_section(c, &c->mesh, s);
+    case DTM_STATEMENT_MACHINE:
+        return set_section(c, &c->machine, s);
+    case DTM_STATEMENT_TRAIN:
+        return set_section(c, &c->train, s);
+    case DTM_STATEMENT_PARALLEL:
+        add_parallel(c, s);
+        return true;
+    case DTM_STATEMENT_GENERATE:
+        return dtm_checker_refuse(c, s->keyword, "`generate`", "remove the section: this version trains");
     case DTM_STATEMENT_SETTING: { /* arena N, of a dump after memory */
         double bytes;
         if (!dtm_checker_number(c, s->value, &bytes)) return false;
         c->module->arena_bytes = (int64_t)bytes;
         return true;
     }
-    default: return false; /* the parser said so */
+    default:
+        return false; /* the parser said so */
     }
 }
 

@@ -11,12 +11,16 @@ static bool take_storage(dtm_checker *c, const dtm_expr *at, dtm_storage *storag
     double offset, shift = 0, modulus = 1, stride = 0;
     const dtm_expr *rest = NULL;
     if (!dtm_checker_is_number(c, at)) {
-        bool shaped = at->kind == DTM_EXPR_BINARY && at->operator == DTM_OPERATOR_ADD && (rest = at->right) &&
-                      rest->kind == DTM_EXPR_BINARY && rest->operator == DTM_OPERATOR_MULTIPLY &&
-                      rest->left->kind == DTM_EXPR_BINARY && rest->left->operator == DTM_OPERATOR_REMAINDER &&
-                      rest->left->left->kind == DTM_EXPR_BINARY && rest->left->left->operator == DTM_OPERATOR_ADD;
+        bool shaped = at->kind == DTM_EXPR_BINARY && at->operator== DTM_OPERATOR_ADD &&(rest = at->right) &&
+                      rest->kind == DTM_EXPR_BINARY &&
+                      rest->operator== DTM_OPERATOR_MULTIPLY && rest->left->kind == DTM_EXPR_BINARY &&
+                      rest->left->
+                      operator== DTM_OPERATOR_REMAINDER && rest->left->left->kind == DTM_EXPR_BINARY &&
+                      rest->left->left->
+                      operator== DTM_OPERATOR_ADD;
         if (!shaped) {
-            dtm_error(c->context, at->span, 222, "storage is `at OFFSET` or `at OFFSET + (REPEAT + SHIFT) %% MODULUS * STRIDE`");
+            dtm_error(c->context, at->span, 222,
+                      "storage is `at OFFSET` or `at OFFSET + (REPEAT + SHIFT) %% MODULUS * STRIDE`");
             return false;
         }
         if (!dtm_checker_number(c, rest->right, &stride) || !dtm_checker_number(c, rest->left->right, &modulus) ||
@@ -68,15 +72,16 @@ static bool bind_results(dtm_checker *c, dtm_op op, const dtm_statement *s) {
     for (uint32_t i = 0; i < dtm_op_get(c->module, op)->n_results; i++) {
         dtm_value value = dtm_op_get(c->module, op)->results[i];
         dtm_name name = s->targets.items[i].name;
-        if (dtm_value_get(c->module, value)->name != name.text) dtm_name_unique(c->module, dtm_checker_text(c, name.text));
+        if (dtm_value_get(c->module, value)->name != name.text)
+            dtm_name_unique(c->module, dtm_checker_text(c, name.text));
         dtm_value_get(c->module, value)->name = name.text;
         dtm_scope_set(c, name, value);
     }
     return take_suffix(c, op, s);
 }
 
-static dtm_op build_line(dtm_checker *c, const dtm_statement *s, dtm_op_kind kind, const dtm_value *operands, uint32_t n,
-                         const dtm_attributes *attributes, const dtm_type *types) {
+static dtm_op build_line(dtm_checker *c, const dtm_statement *s, dtm_op_kind kind, const dtm_value *operands,
+                         uint32_t n, const dtm_attributes *attributes, const dtm_type *types) {
     dtm_builder builder = builder_of(c, s);
     uint32_t n_results = (uint32_t)s->targets.count;
     if (kind == DTM_OP_REPORT || kind == DTM_OP_OUTPUT) n_results = 0;
@@ -104,15 +109,18 @@ static bool check_result_count(dtm_checker *c, const dtm_statement *s, const dtm
     uint32_t wanted = dtm_op_rows[call->kind].results;
     if (wanted == DTM_SAME) wanted = call->n_operands;
     if (wanted == s->targets.count) return true;
-    dtm_error(c->context, s->span, 219, "`%s` has %u result%s, here are %zu names", dtm_op_rows[call->kind].name, wanted,
-              wanted == 1 ? "" : "s", s->targets.count);
+    dtm_error(c->context, s->span, 219, "`%s` has %u result%s, here are %zu names", dtm_op_rows[call->kind].name,
+              wanted, wanted == 1 ? "" : "s", s->targets.count);
     return false;
 }
 
 static bool check_operand_count(dtm_checker *c, const dtm_statement *s, const dtm_read_call *call) {
     const dtm_op_row *row = &dtm_op_rows[call->kind];
-    if (call->n_operands >= row->min_operands && (row->max_operands == DTM_MANY || call->n_operands <= row->max_operands)) return true;
-    dtm_error(c->context, s->span, 307, "`%s` has %u operand%s here", row->name, call->n_operands, call->n_operands == 1 ? "" : "s");
+    if (call->n_operands >= row->min_operands &&
+        (row->max_operands == DTM_MANY || call->n_operands <= row->max_operands))
+        return true;
+    dtm_error(c->context, s->span, 307, "`%s` has %u operand%s here", row->name, call->n_operands,
+              call->n_operands == 1 ? "" : "s");
     return false;
 }
 
@@ -165,15 +173,26 @@ static dtm_op_kind region_kind(const dtm_checker *c, const dtm_statement *s) {
 
 static bool check_statement(dtm_checker *c, const dtm_statement *s) {
     switch (s->kind) {
-    case DTM_STATEMENT_INPUT: return check_source_line(c, s, DTM_OP_INPUT);
-    case DTM_STATEMENT_WEIGHT: return check_source_line(c, s, DTM_OP_WEIGHT);
-    case DTM_STATEMENT_STATE: return check_source_line(c, s, DTM_OP_STATE);
-    case DTM_STATEMENT_ASSIGN: case DTM_STATEMENT_CALL: case DTM_STATEMENT_LOSS: return check_line(c, s);
-    case DTM_STATEMENT_REPORT: return check_named_sink(c, s, DTM_OP_REPORT);
-    case DTM_STATEMENT_OUTPUT: return check_named_sink(c, s, DTM_OP_OUTPUT);
-    case DTM_STATEMENT_REPEAT: return check_region(c, s, DTM_OP_REPEAT);
-    case DTM_STATEMENT_MICROBATCH: return check_region(c, s, DTM_OP_MICROBATCH);
-    case DTM_STATEMENT_REGION: return check_region(c, s, region_kind(c, s));
+    case DTM_STATEMENT_INPUT:
+        return check_source_line(c, s, DTM_OP_INPUT);
+    case DTM_STATEMENT_WEIGHT:
+        return check_source_line(c, s, DTM_OP_WEIGHT);
+    case DTM_STATEMENT_STATE:
+        return check_source_line(c, s, DTM_OP_STATE);
+    case DTM_STATEMENT_ASSIGN:
+    case DTM_STATEMENT_CALL:
+    case DTM_STATEMENT_LOSS:
+        return check_line(c, s);
+    case DTM_STATEMENT_REPORT:
+        return check_named_sink(c, s, DTM_OP_REPORT);
+    case DTM_STATEMENT_OUTPUT:
+        return check_named_sink(c, s, DTM_OP_OUTPUT);
+    case DTM_STATEMENT_REPEAT:
+        return check_region(c, s, DTM_OP_REPEAT);
+    case DTM_STATEMENT_MICROBATCH:
+        return check_region(c, s, DTM_OP_MICROBATCH);
+    case DTM_STATEMENT_REGION:
+        return check_region(c, s, region_kind(c, s));
     default:
         dtm_error(c->context, s->span, 101, "this cannot stand in a dump");
         return false;

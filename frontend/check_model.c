@@ -23,7 +23,8 @@ void dtm_scope_set(dtm_checker *c, dtm_name name, dtm_value value) {
 }
 
 static bool check_target_name(dtm_checker *c, dtm_name name) {
-    static const char *const words[] = {"inf", "none", "f32", "f16", "bf16", "i32", "u8", "bool", "causal", "interleaved"};
+    static const char *const words[] = {"inf", "none", "f32",  "f16",    "bf16",
+                                        "i32", "u8",   "bool", "causal", "interleaved"};
     const char *text = dtm_checker_text(c, name.text);
     dtm_dim dim = dtm_dim_find(c->module, name.text);
     if (dim) {
@@ -50,7 +51,8 @@ static bool check_target_name(dtm_checker *c, dtm_name name) {
 static bool set_once(dtm_checker *c, dtm_name name, const char *what) {
     for (size_t i = 0; i < c->scope->count; i++)
         if (c->scope->items[i].name == name.text) {
-            dtm_error(c->context, name.span, 216, "%s `%s` bears a name that is set already", what, dtm_checker_text(c, name.text));
+            dtm_error(c->context, name.span, 216, "%s `%s` bears a name that is set already", what,
+                      dtm_checker_text(c, name.text));
             dtm_note(c->context, c->scope->items[i].span, "here");
             return false;
         }
@@ -61,7 +63,8 @@ bool dtm_checker_input(dtm_checker *c, const dtm_statement *s) {
     for (size_t i = 0; i < s->targets.count; i++) {
         const dtm_target *target = &s->targets.items[i];
         dtm_type type;
-        if (!set_once(c, target->name, "input") || !target->type || !dtm_checker_type(c, target->type, DTM_F32, &type)) return false;
+        if (!set_once(c, target->name, "input") || !target->type || !dtm_checker_type(c, target->type, DTM_F32, &type))
+            return false;
         if (c->definition_depth || c->scope->outer) {
             dtm_error(c->context, s->keyword, 217, "an input stands in the model itself, not in a repeat or def");
             return false;
@@ -69,7 +72,8 @@ bool dtm_checker_input(dtm_checker *c, const dtm_statement *s) {
         dtm_builder builder = dtm_checker_builder(c, target->name.span);
         dtm_attributes attributes = dtm_attributes_default(DTM_OP_INPUT);
         attributes.name = target->name.text;
-        dtm_op op = dtm_build_op(&builder, DTM_OP_INPUT, NULL, 0, &attributes, &type, 1, dtm_checker_text(c, target->name.text));
+        dtm_op op = dtm_build_op(&builder, DTM_OP_INPUT, NULL, 0, &attributes, &type, 1,
+                                 dtm_checker_text(c, target->name.text));
         dtm_scope_set(c, target->name, dtm_result(c->module, op, 0));
     }
     return true;
@@ -86,21 +90,27 @@ bool dtm_checker_init(dtm_checker *c, const dtm_statement *s, dtm_attributes *a)
                        : value->kind == DTM_EXPR_CALL ? dtm_checker_text(c, value->call->callee.text)
                                                       : "";
     a->init = DTM_INIT_NUMBER;
-    if (strcmp(word, "zeros") == 0) a->init = DTM_INIT_ZEROS;
-    else if (strcmp(word, "ones") == 0) a->init = DTM_INIT_ONES;
-    else if (strcmp(word, "normal") == 0) a->init = DTM_INIT_NORMAL;
-    else if (strcmp(word, "uniform") == 0) a->init = DTM_INIT_UNIFORM;
+    if (strcmp(word, "zeros") == 0)
+        a->init = DTM_INIT_ZEROS;
+    else if (strcmp(word, "ones") == 0)
+        a->init = DTM_INIT_ONES;
+    else if (strcmp(word, "normal") == 0)
+        a->init = DTM_INIT_NORMAL;
+    else if (strcmp(word, "uniform") == 0)
+        a->init = DTM_INIT_UNIFORM;
     if (a->init == DTM_INIT_NUMBER) {
         if (dtm_checker_is_number(c, value)) return dtm_checker_number(c, value, &a->init_a);
-        dtm_error(c->context, value->span, 218, "a weight begins as zeros, ones, normal(std), uniform(a, b) or a number");
+        dtm_error(c->context, value->span, 218,
+                  "a weight begins as zeros, ones, normal(std), uniform(a, b) or a number");
         return false;
     }
     size_t wanted = a->init == DTM_INIT_NORMAL ? 1 : a->init == DTM_INIT_UNIFORM ? 2 : 0;
     const dtm_clause *plain = value->kind == DTM_EXPR_CALL ? &value->call->clauses[0] : NULL;
     if ((plain ? plain->count : 0) != wanted || (plain && value->call->count > 1)) {
-        dtm_error(c->context, value->span, 218, wanted == 1 ? "normal takes its standard deviation: normal(0.02)"
-                                                : wanted   ? "uniform takes two bounds: uniform(a, b)"
-                                                           : "`zeros` and `ones` stand alone");
+        dtm_error(c->context, value->span, 218,
+                  wanted == 1 ? "normal takes its standard deviation: normal(0.02)"
+                  : wanted    ? "uniform takes two bounds: uniform(a, b)"
+                              : "`zeros` and `ones` stand alone");
         return false;
     }
     return (wanted < 1 || dtm_checker_number(c, plain->arguments[0].value, &a->init_a)) &&
@@ -121,14 +131,17 @@ static bool path_is_new(dtm_checker *c, dtm_name name, dtm_string path) {
 
 bool dtm_checker_weight(dtm_checker *c, const dtm_statement *s) {
     dtm_attributes attributes = dtm_attributes_default(DTM_OP_WEIGHT);
-    if (s->text) return dtm_checker_refuse(c, s->text_span, "`from`, a weight's place in another checkpoint", "remove it; --load reads weights by their dtm names");
+    if (s->text)
+        return dtm_checker_refuse(c, s->text_span, "`from`, a weight's place in another checkpoint",
+                                  "remove it; --load reads weights by their dtm names");
     if (!dtm_checker_init(c, s, &attributes)) return false;
     if (s->no_decay) attributes.flags |= DTM_WEIGHT_NO_DECAY;
     if (s->frozen) attributes.flags |= DTM_WEIGHT_FROZEN;
     for (size_t i = 0; i < s->targets.count; i++) {
         const dtm_target *target = &s->targets.items[i];
         dtm_type type;
-        if (!set_once(c, target->name, "weight") || !target->type || !dtm_checker_type(c, target->type, DTM_F32, &type)) return false;
+        if (!set_once(c, target->name, "weight") || !target->type || !dtm_checker_type(c, target->type, DTM_F32, &type))
+            return false;
         if (dtm_type_get(c->module, type)->dtype != DTM_F32) {
             dtm_error(c->context, target->type->span, 302, "a weight is f32 in this version");
             return false;
@@ -136,7 +149,8 @@ bool dtm_checker_weight(dtm_checker *c, const dtm_statement *s) {
         attributes.name = dtm_string_printf(c->context, "%s%s", c->path, dtm_checker_text(c, target->name.text));
         if (!path_is_new(c, target->name, attributes.name)) return false;
         dtm_builder builder = dtm_checker_builder(c, target->name.span);
-        dtm_op op = dtm_build_op(&builder, DTM_OP_WEIGHT, NULL, 0, &attributes, &type, 1, dtm_checker_text(c, target->name.text));
+        dtm_op op = dtm_build_op(&builder, DTM_OP_WEIGHT, NULL, 0, &attributes, &type, 1,
+                                 dtm_checker_text(c, target->name.text));
         dtm_scope_set(c, target->name, dtm_result(c->module, op, 0));
     }
     return true;
@@ -229,16 +243,18 @@ static bool check_loss(dtm_checker *c, const dtm_statement *s) {
 static bool check_sink(dtm_checker *c, const dtm_statement *s, dtm_op_kind kind) {
     dtm_name name = s->targets.items[0].name;
     if (c->scope->outer) {
-        dtm_error(c->context, s->keyword, 217, "`%s` stands in the model itself, not in a repeat or def", dtm_op_rows[kind].name);
+        dtm_error(c->context, s->keyword, 217, "`%s` stands in the model itself, not in a repeat or def",
+                  dtm_op_rows[kind].name);
         return false;
     }
     for (dtm_op op = 1; op < c->module->n_ops; op++) {
         const dtm_op_data *data = dtm_op_get(c->module, op);
         bool reserved = kind == DTM_OP_REPORT && (strcmp(dtm_checker_text(c, name.text), "grad_norm") == 0 ||
-                                                   strcmp(dtm_checker_text(c, name.text), "learning_rate") == 0 ||
-                                                   strcmp(dtm_checker_text(c, name.text), "loss") == 0);
+                                                  strcmp(dtm_checker_text(c, name.text), "learning_rate") == 0 ||
+                                                  strcmp(dtm_checker_text(c, name.text), "loss") == 0);
         if (!reserved && (data->kind != kind || data->attributes.name != name.text)) continue;
-        dtm_error(c->context, name.span, 216, "a second %s `%s`", dtm_op_rows[kind].name, dtm_checker_text(c, name.text));
+        dtm_error(c->context, name.span, 216, "a second %s `%s`", dtm_op_rows[kind].name,
+                  dtm_checker_text(c, name.text));
         return false;
     }
     dtm_value value = dtm_checker_value(c, s->value, dtm_checker_text(c, name.text));
@@ -263,8 +279,8 @@ static void add_name(dtm_checker *c, name_set *set, dtm_name name) {
 }
 
 typedef struct body_scan {
-    name_set set;          /* names set in the body */
-    name_set read_first;   /* names read before the body sets them */
+    name_set set;        /* names set in the body */
+    name_set read_first; /* names read before the body sets them */
 } body_scan;
 
 static void scan_expr(dtm_checker *c, const dtm_expr *expr, body_scan *scan) {
@@ -311,7 +327,8 @@ static void begin_carries(dtm_checker *c, const dtm_scope *outer, const body_sca
         if (!first) continue;
         if (!in_set(&scan->read_first, name.text)) {
             dtm_warning(c->context, name.span, 852,
-                        "`%s` bears a name that is set outside of the repeat too; nothing is carried, as the body sets it before it reads it",
+                        "`%s` bears a name that is set outside of the repeat too; nothing is carried, as the body sets "
+                        "it before it reads it",
                         dtm_checker_text(c, name.text));
             dtm_help(c->context, "rename one of the two");
             continue;
@@ -320,7 +337,8 @@ static void begin_carries(dtm_checker *c, const dtm_scope *outer, const body_sca
         dtm_type type = dtm_value_get(c->module, first)->type;
         dtm_builder builder = dtm_checker_builder(c, name.span);
         list[*count].name = name;
-        list[*count].op = dtm_build_op(&builder, DTM_OP_CARRY, operands, 2, NULL, &type, 1, dtm_checker_text(c, name.text));
+        list[*count].op =
+            dtm_build_op(&builder, DTM_OP_CARRY, operands, 2, NULL, &type, 1, dtm_checker_text(c, name.text));
         dtm_scope_set(c, name, dtm_result(c->module, list[(*count)++].op, 0));
     }
 }
@@ -332,8 +350,10 @@ static bool end_carries(dtm_checker *c, const carried *list, size_t count) {
         dtm_type first = dtm_value_get(c->module, dtm_result(c->module, list[i].op, 0))->type;
         dtm_op_get(c->module, list[i].op)->operands[1] = next;
         if (dtm_value_get(c->module, next)->type == first) continue;
-        dtm_error(c->context, list[i].name.span, 314, "`%s` is carried from one copy to the next: it begins as %s and ends as %s",
-                  dtm_checker_text(c, list[i].name.text), type_text(c, first), type_text(c, dtm_value_get(c->module, next)->type));
+        dtm_error(c->context, list[i].name.span, 314,
+                  "`%s` is carried from one copy to the next: it begins as %s and ends as %s",
+                  dtm_checker_text(c, list[i].name.text), type_text(c, first),
+                  type_text(c, dtm_value_get(c->module, next)->type));
         good = false;
     }
     return good;
@@ -345,7 +365,8 @@ static void after_carries(dtm_checker *c, const carried *list, size_t count) {
         dtm_type type = dtm_value_get(c->module, next)->type;
         dtm_builder builder = dtm_checker_builder(c, list[i].name.span);
         /* A body that hands on a value from outside sets the same value in every copy. */
-        dtm_op last = dtm_build_op(&builder, DTM_OP_LAST, &next, 1, NULL, &type, 1, dtm_checker_text(c, list[i].name.text));
+        dtm_op last =
+            dtm_build_op(&builder, DTM_OP_LAST, &next, 1, NULL, &type, 1, dtm_checker_text(c, list[i].name.text));
         dtm_scope_set(c, list[i].name, dtm_result(c->module, last, 0));
     }
 }
@@ -358,7 +379,8 @@ static bool check_repeat_name(dtm_checker *c, dtm_name name) {
             return false;
         }
     for (dtm_op op = 1; op < c->module->n_ops; op++)
-        if (dtm_op_get(c->module, op)->kind == DTM_OP_REPEAT && dtm_op_get(c->module, op)->attributes.name == name.text) {
+        if (dtm_op_get(c->module, op)->kind == DTM_OP_REPEAT &&
+            dtm_op_get(c->module, op)->attributes.name == name.text) {
             dtm_error(c->context, name.span, 216, "a second repeat `%s`", dtm_checker_text(c, name.text));
             dtm_note(c->context, dtm_op_get(c->module, op)->span, "the first is here");
             return false;
@@ -374,14 +396,16 @@ static void own_carries(dtm_checker *c, const carried *list, size_t count, dtm_r
         if (def && dtm_op_get(c->module, def)->region == body) continue;
         dtm_builder builder = dtm_checker_builder(c, list[i].name.span);
         dtm_attributes attributes = dtm_attributes_default(DTM_OP_EXPAND);
-        dtm_scope_set(c, list[i].name,
-                      dtm_build(&builder, DTM_OP_EXPAND, dtm_checker_text(c, list[i].name.text), &next, 1, &attributes));
+        dtm_scope_set(
+            c, list[i].name,
+            dtm_build(&builder, DTM_OP_EXPAND, dtm_checker_text(c, list[i].name.text), &next, 1, &attributes));
     }
 }
 
 static bool check_repeat(dtm_checker *c, const dtm_statement *s) {
     int64_t copies;
-    if (!check_repeat_name(c, s->name) || !dtm_checker_integer(c, s->value, 1, "a repeat's count", &copies)) return false;
+    if (!check_repeat_name(c, s->name) || !dtm_checker_integer(c, s->value, 1, "a repeat's count", &copies))
+        return false;
     if (c->definition_depth) {
         dtm_error(c->context, s->keyword, 217, "a repeat stands in the model itself, not in a def");
         return false;
@@ -431,7 +455,8 @@ static dtm_value run_definition(dtm_checker *c, const dtm_statement *def) {
             return 0;
         }
     }
-    if (!result) dtm_error(c->context, def->name.span, 220, "def `%s` returns nothing", dtm_checker_text(c, def->name.text));
+    if (!result)
+        dtm_error(c->context, def->name.span, 220, "def `%s` returns nothing", dtm_checker_text(c, def->name.text));
     return result;
 }
 
@@ -470,13 +495,20 @@ static dtm_value inline_definition(dtm_checker *c, const dtm_statement *def, con
 
 static bool check_statement(dtm_checker *c, const dtm_statement *s) {
     switch (s->kind) {
-    case DTM_STATEMENT_INPUT: return dtm_checker_input(c, s);
-    case DTM_STATEMENT_WEIGHT: return dtm_checker_weight(c, s);
-    case DTM_STATEMENT_ASSIGN: return check_assign(c, s);
-    case DTM_STATEMENT_LOSS: return check_loss(c, s);
-    case DTM_STATEMENT_REPORT: return check_sink(c, s, DTM_OP_REPORT);
-    case DTM_STATEMENT_OUTPUT: return check_sink(c, s, DTM_OP_OUTPUT);
-    case DTM_STATEMENT_REPEAT: return check_repeat(c, s);
+    case DTM_STATEMENT_INPUT:
+        return dtm_checker_input(c, s);
+    case DTM_STATEMENT_WEIGHT:
+        return dtm_checker_weight(c, s);
+    case DTM_STATEMENT_ASSIGN:
+        return check_assign(c, s);
+    case DTM_STATEMENT_LOSS:
+        return check_loss(c, s);
+    case DTM_STATEMENT_REPORT:
+        return check_sink(c, s, DTM_OP_REPORT);
+    case DTM_STATEMENT_OUTPUT:
+        return check_sink(c, s, DTM_OP_OUTPUT);
+    case DTM_STATEMENT_REPEAT:
+        return check_repeat(c, s);
     default:
         dtm_error(c->context, s->span, 101, "this cannot stand here");
         return false;

@@ -10,32 +10,60 @@ static const dtm_const *find_const(const dtm_checker *c, dtm_string name) {
     return NULL;
 }
 
-static bool is_inf(const dtm_checker *c, dtm_string name) { return strcmp(dtm_checker_text(c, name), "inf") == 0; }
+static bool is_inf(const dtm_checker *c, dtm_string name) {
+    return strcmp(dtm_checker_text(c, name), "inf") == 0;
+}
 
 bool dtm_checker_is_number(dtm_checker *c, const dtm_expr *expr) {
     switch (expr->kind) {
-    case DTM_EXPR_NUMBER: return true;
-    case DTM_EXPR_NEGATE: return dtm_checker_is_number(c, expr->left);
-    case DTM_EXPR_BINARY: return dtm_checker_is_number(c, expr->left) && dtm_checker_is_number(c, expr->right);
+    case DTM_EXPR_NUMBER:
+        return true;
+    case DTM_EXPR_NEGATE:
+        return dtm_checker_is_number(c, expr->left);
+    case DTM_EXPR_BINARY:
+        return dtm_checker_is_number(c, expr->left) && dtm_checker_is_number(c, expr->right);
     case DTM_EXPR_NAME:
         return find_const(c, expr->text) || dtm_dim_find(c->module, expr->text) || is_inf(c, expr->text);
-    default: return false;
+    default:
+        return false;
     }
 }
 
 static bool fold(dtm_checker *c, const dtm_expr *expr, double a, double b, double *value) {
     switch (expr->operator) {
-    case DTM_OPERATOR_ADD: *value = a + b; return true;
-    case DTM_OPERATOR_SUBTRACT: *value = a - b; return true;
-    case DTM_OPERATOR_MULTIPLY: *value = a * b; return true;
-    case DTM_OPERATOR_DIVIDE: *value = a / b; break;
-    case DTM_OPERATOR_REMAINDER: *value = fmod(a, b); break;
-    case DTM_OPERATOR_EQUAL: *value = a == b; return true;
-    case DTM_OPERATOR_NOT_EQUAL: *value = a != b; return true;
-    case DTM_OPERATOR_LESS: *value = a < b; return true;
-    case DTM_OPERATOR_LESS_EQUAL: *value = a <= b; return true;
-    case DTM_OPERATOR_GREATER: *value = a > b; return true;
-    case DTM_OPERATOR_GREATER_EQUAL: *value = a >= b; return true;
+    case DTM_OPERATOR_ADD:
+        *value = a + b;
+        return true;
+    case DTM_OPERATOR_SUBTRACT:
+        *value = a - b;
+        return true;
+    case DTM_OPERATOR_MULTIPLY:
+        *value = a * b;
+        return true;
+    case DTM_OPERATOR_DIVIDE:
+        *value = a / b;
+        break;
+    case DTM_OPERATOR_REMAINDER:
+        *value = fmod(a, b);
+        break;
+    case DTM_OPERATOR_EQUAL:
+        *value = a == b;
+        return true;
+    case DTM_OPERATOR_NOT_EQUAL:
+        *value = a != b;
+        return true;
+    case DTM_OPERATOR_LESS:
+        *value = a < b;
+        return true;
+    case DTM_OPERATOR_LESS_EQUAL:
+        *value = a <= b;
+        return true;
+    case DTM_OPERATOR_GREATER:
+        *value = a > b;
+        return true;
+    case DTM_OPERATOR_GREATER_EQUAL:
+        *value = a >= b;
+        return true;
     }
     if (b != 0) return true;
     dtm_error(c->context, expr->span, 309, "division by zero");
@@ -45,7 +73,9 @@ static bool fold(dtm_checker *c, const dtm_expr *expr, double a, double b, doubl
 bool dtm_checker_number(dtm_checker *c, const dtm_expr *expr, double *value) {
     double a, b;
     switch (expr->kind) {
-    case DTM_EXPR_NUMBER: *value = expr->value; return true;
+    case DTM_EXPR_NUMBER:
+        *value = expr->value;
+        return true;
     case DTM_EXPR_NEGATE:
         if (!dtm_checker_number(c, expr->left, &a)) return false;
         *value = -a;
@@ -69,14 +99,17 @@ bool dtm_checker_number(dtm_checker *c, const dtm_expr *expr, double *value) {
         if (nearest) dtm_help(c->context, "did you mean `%s`?", dtm_checker_text(c, nearest));
         return false;
     }
-    case DTM_EXPR_ERROR: return false;
-    default: dtm_error(c->context, expr->span, 308, "a number is wanted here, known when the program is compiled"); return false;
+    case DTM_EXPR_ERROR:
+        return false;
+    default:
+        dtm_error(c->context, expr->span, 308, "a number is wanted here, known when the program is compiled");
+        return false;
     }
 }
 
 bool dtm_checker_integer(dtm_checker *c, const dtm_expr *expr, int64_t least, const char *what, int64_t *value) {
     double number;
-    if (expr->kind == DTM_EXPR_BINARY && expr->operator == DTM_OPERATOR_DIVIDE) {
+    if (expr->kind == DTM_EXPR_BINARY && expr->operator== DTM_OPERATOR_DIVIDE) {
         double a, b;
         if (!dtm_checker_number(c, expr->left, &a) || !dtm_checker_number(c, expr->right, &b)) return false;
         if (b != 0 && fmod(a, b) != 0) {

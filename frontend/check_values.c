@@ -80,10 +80,13 @@ static dtm_op_kind kind_of(const dtm_checker *c, const dtm_expr *expr) {
     static const dtm_op_kind infix[] = {DTM_OP_ADD, DTM_OP_SUB, DTM_OP_MUL, DTM_OP_DIV, DTM_OP_NONE, DTM_OP_EQ,
                                         DTM_OP_NE,  DTM_OP_LT,  DTM_OP_LE,  DTM_OP_GT,  DTM_OP_GE};
     switch (expr->kind) {
-    case DTM_EXPR_NEGATE: return DTM_OP_NEG;
+    case DTM_EXPR_NEGATE:
+        return DTM_OP_NEG;
     case DTM_EXPR_BINARY: return infix[expr->operator];
-    case DTM_EXPR_CALL: return find_operator(c, expr->call);
-    default: return DTM_OP_NONE;
+    case DTM_EXPR_CALL:
+        return find_operator(c, expr->call);
+    default:
+        return DTM_OP_NONE;
     }
 }
 
@@ -97,8 +100,10 @@ static dtm_value value_named(dtm_checker *c, const dtm_expr *expr) {
         for (size_t i = 0; i < scope->count && n < 512; i++) names[n++] = scope->items[i].name;
     dtm_error(c->context, expr->span, 211, "`%s` has no value here", name);
     dtm_string nearest = dtm_string_nearest(c->context, name, names, n);
-    if (nearest) dtm_help(c->context, "did you mean `%s`?", dtm_checker_text(c, nearest));
-    else dtm_help(c->context, "set it before it is read; what is set inside `repeat` is not seen after it");
+    if (nearest)
+        dtm_help(c->context, "did you mean `%s`?", dtm_checker_text(c, nearest));
+    else
+        dtm_help(c->context, "set it before it is read; what is set inside `repeat` is not seen after it");
     return 0;
 }
 
@@ -106,8 +111,10 @@ static bool read_operand(dtm_checker *c, const dtm_expr *expr, const char *name,
     out->span = expr->span;
     out->value = 0;
     if (dtm_checker_is_number(c, expr)) return dtm_checker_number(c, expr, &out->number);
-    if (expr->kind == DTM_EXPR_NAME) out->value = value_named(c, expr);
-    else out->value = dtm_checker_value(c, expr, nested_name(c, name, kind_of(c, expr)));
+    if (expr->kind == DTM_EXPR_NAME)
+        out->value = value_named(c, expr);
+    else
+        out->value = dtm_checker_value(c, expr, nested_name(c, name, kind_of(c, expr)));
     return out->value != 0;
 }
 
@@ -155,7 +162,8 @@ static bool is_word_of(const char *list, const char *word, char end, int *index)
     *index = 0;
     while (*list) {
         size_t this = strcspn(list, " =");
-        if (this == length && strncmp(list, word, length) == 0 && (list[this] == end || (end == ' ' && !list[this]))) return true;
+        if (this == length && strncmp(list, word, length) == 0 && (list[this] == end || (end == ' ' && !list[this])))
+            return true;
         list += strcspn(list, " ");
         list += *list == ' ';
         ++*index;
@@ -178,7 +186,8 @@ static bool bad_key(reader *r, const dtm_argument *a) {
     size_t n = 0;
     for (const char *p = row->numbers; *p; p += strcspn(p, " "), p += *p == ' ')
         names[n++] = dtm_string_intern(r->c->context, p, strcspn(p, "="));
-    dtm_error(r->c->context, a->key.span, 212, "`%s` has no attribute `%s`", row->name, dtm_checker_text(r->c, a->key.text));
+    dtm_error(r->c->context, a->key.span, 212, "`%s` has no attribute `%s`", row->name,
+              dtm_checker_text(r->c, a->key.text));
     dtm_string nearest = dtm_string_nearest(r->c->context, dtm_checker_text(r->c, a->key.text), names, n);
     if (nearest) dtm_help(r->c->context, "did you mean `%s`?", dtm_checker_text(r->c, nearest));
     return false;
@@ -191,7 +200,8 @@ static bool take_scaling(reader *r, const dtm_expr *value) {
     const char *kind = value->kind == DTM_EXPR_CALL ? dtm_checker_text(c, value->call->callee.text) : "";
     bool linear = strcmp(kind, "linear") == 0;
     if (!linear && strcmp(kind, "llama3") != 0) {
-        dtm_error(c->context, value->span, 212, "rope's scaling is linear(FACTOR) or llama3(factor = .., low = .., high = .., original = ..)");
+        dtm_error(c->context, value->span, 212,
+                  "rope's scaling is linear(FACTOR) or llama3(factor = .., low = .., high = .., original = ..)");
         return false;
     }
     number[DTM_ROPE_SCALE_KIND] = linear ? 1 : 2;
@@ -222,8 +232,10 @@ static bool take_range(reader *r, const dtm_argument *a) {
     dtm_attributes *at = &r->call->attributes;
     dtm_dim dim = dtm_checker_dim(r->c, a->key);
     if (!dim) return false;
-    if (r->call->kind == DTM_OP_PAD) at->as[at->n_as++] = dim;
-    else at->over[at->n_over++] = dim;
+    if (r->call->kind == DTM_OP_PAD)
+        at->as[at->n_as++] = dim;
+    else
+        at->over[at->n_over++] = dim;
     return dtm_checker_integer(r->c, a->value->left, 0, "the begin of a slice", &at->from) &&
            dtm_checker_integer(r->c, a->value->right, 0, "the end of a slice", &at->to);
 }
@@ -264,9 +276,14 @@ static bool find_dtype(dtm_checker *c, dtm_name name, dtm_dtype *out) {
 
 static bool takes_dims_as_arguments(dtm_op_kind kind, size_t index) {
     switch (kind) {
-    case DTM_OP_POSITIONS: return true;
-    case DTM_OP_SPLIT: case DTM_OP_MERGE: case DTM_OP_RENAME: return index > 0;
-    default: return false;
+    case DTM_OP_POSITIONS:
+        return true;
+    case DTM_OP_SPLIT:
+    case DTM_OP_MERGE:
+    case DTM_OP_RENAME:
+        return index > 0;
+    default:
+        return false;
     }
 }
 
@@ -308,15 +325,21 @@ static bool take_axes(reader *r, const dtm_expr *value) {
 static bool takes_word(dtm_op_kind kind, dtm_word word, bool dump) {
     bool layout = kind >= DTM_OP_RELAYOUT;
     switch (word) {
-    case DTM_WORD_PLAIN: return true;
+    case DTM_WORD_PLAIN:
+        return true;
     case DTM_WORD_OVER:
-        return (kind >= DTM_OP_DOT && kind < DTM_OP_SPLIT) || kind == DTM_OP_CONCAT || kind == DTM_OP_EXPAND || layout ||
-               kind == DTM_OP_TOP || kind == DTM_OP_EXPERTS || kind == DTM_OP_CROSS_ENTROPY_BACKWARD;
-    case DTM_WORD_AS: return (kind >= DTM_OP_SPLIT && kind <= DTM_OP_TOP) || layout;
-    case DTM_WORD_AT: return kind == DTM_OP_ROPE || kind == DTM_OP_ATTENTION || kind == DTM_OP_ATTENTION_BACKWARD;
-    case DTM_WORD_WHERE: return kind >= DTM_OP_SUM && kind <= DTM_OP_REDUCE_MAX;
-    case DTM_WORD_ON: return dump && layout;
-    default: return false;
+        return (kind >= DTM_OP_DOT && kind < DTM_OP_SPLIT) || kind == DTM_OP_CONCAT || kind == DTM_OP_EXPAND ||
+               layout || kind == DTM_OP_TOP || kind == DTM_OP_EXPERTS || kind == DTM_OP_CROSS_ENTROPY_BACKWARD;
+    case DTM_WORD_AS:
+        return (kind >= DTM_OP_SPLIT && kind <= DTM_OP_TOP) || layout;
+    case DTM_WORD_AT:
+        return kind == DTM_OP_ROPE || kind == DTM_OP_ATTENTION || kind == DTM_OP_ATTENTION_BACKWARD;
+    case DTM_WORD_WHERE:
+        return kind >= DTM_OP_SUM && kind <= DTM_OP_REDUCE_MAX;
+    case DTM_WORD_ON:
+        return dump && layout;
+    default:
+        return false;
     }
 }
 
@@ -326,9 +349,12 @@ static bool take_in_clause(reader *r, const dtm_clause *clause, const dtm_argume
     if (a->key.text) return take_keyed(r, a);
     if (take_flag(r, a->value)) return true;
     switch (clause->word) {
-    case DTM_WORD_OVER: return take_dim(r, a->value, at->over, &at->n_over);
-    case DTM_WORD_AS: return take_dim(r, a->value, at->as, &at->n_as);
-    case DTM_WORD_ON: return take_axes(r, a->value);
+    case DTM_WORD_OVER:
+        return take_dim(r, a->value, at->over, &at->n_over);
+    case DTM_WORD_AS:
+        return take_dim(r, a->value, at->as, &at->n_as);
+    case DTM_WORD_ON:
+        return take_axes(r, a->value);
     case DTM_WORD_AT: {
         dtm_dim dims[DTM_MAX_RANK];
         uint8_t count = 0;
@@ -336,7 +362,8 @@ static bool take_in_clause(reader *r, const dtm_clause *clause, const dtm_argume
         at->at = dims[0];
         return true;
     }
-    default: return read_operand(r->c, a->value, r->name, &r->operands[r->count]) && ++r->count; /* where */
+    default:
+        return read_operand(r->c, a->value, r->name, &r->operands[r->count]) && ++r->count; /* where */
     }
 }
 
@@ -364,11 +391,13 @@ static bool check_attributes(reader *r) {
         return false;
     }
     bool attention = kind == DTM_OP_ATTENTION || kind == DTM_OP_ATTENTION_BACKWARD;
-    if (attention && (number[DTM_ATTENTION_WINDOW] < 0 || number[DTM_ATTENTION_WINDOW] != floor(number[DTM_ATTENTION_WINDOW]))) {
+    if (attention &&
+        (number[DTM_ATTENTION_WINDOW] < 0 || number[DTM_ATTENTION_WINDOW] != floor(number[DTM_ATTENTION_WINDOW]))) {
         dtm_error(c->context, r->expr->span, 311, "attention's window is a whole number of positions, at least 1");
         return false;
     }
-    if (kind == DTM_OP_CROSS_ENTROPY && !(number[DTM_CROSS_ENTROPY_SMOOTH] >= 0 && number[DTM_CROSS_ENTROPY_SMOOTH] <= 1)) {
+    if (kind == DTM_OP_CROSS_ENTROPY &&
+        !(number[DTM_CROSS_ENTROPY_SMOOTH] >= 0 && number[DTM_CROSS_ENTROPY_SMOOTH] <= 1)) {
         dtm_error(c->context, r->expr->span, 311, "cross_entropy's smooth is between 0 and 1");
         return false;
     }
@@ -378,7 +407,8 @@ static bool check_attributes(reader *r) {
     return true;
 }
 
-bool dtm_checker_call(dtm_checker *c, const dtm_expr *expr, const char *name, dtm_dtype result_dtype, dtm_read_call *call) {
+bool dtm_checker_call(dtm_checker *c, const dtm_expr *expr, const char *name, dtm_dtype result_dtype,
+                      dtm_read_call *call) {
     memset(call, 0, sizeof *call);
     reader r = {.c = c, .expr = expr, .name = name, .call = call};
     call->kind = kind_of(c, expr);
@@ -388,7 +418,8 @@ bool dtm_checker_call(dtm_checker *c, const dtm_expr *expr, const char *name, dt
     }
     if (call->kind == DTM_OP_NONE) return unknown_operator(c, expr) != 0;
     if (call->kind == DTM_OP_TOP || call->kind == DTM_OP_EXPERTS)
-        return dtm_checker_refuse(c, expr->span, dtm_arena_printf(c->arena, "`%s`", dtm_op_rows[call->kind].name), NULL);
+        return dtm_checker_refuse(c, expr->span, dtm_arena_printf(c->arena, "`%s`", dtm_op_rows[call->kind].name),
+                                  NULL);
     call->attributes = dtm_attributes_default(call->kind);
     if (expr->kind == DTM_EXPR_CALL) {
         if (expr->call->parameter.text) {
@@ -454,8 +485,10 @@ static bool take_pending(dtm_checker *c, const dtm_pending *pending, dtm_type_da
     for (size_t i = 0; i < pending->axes.count; i++) {
         uint8_t axis = dtm_checker_axis(c, pending->axes.items[i].name);
         if (axis == DTM_NO_AXIS) return false;
-        if (max) type->max |= (uint16_t)(1 << axis);
-        else type->sum |= (uint16_t)(1 << axis);
+        if (max)
+            type->max |= (uint16_t)(1 << axis);
+        else
+            type->sum |= (uint16_t)(1 << axis);
     }
     return true;
 }

@@ -57,7 +57,9 @@ void *dtm_arena_alloc(dtm_arena *arena, size_t bytes) {
     return memory;
 }
 
-size_t dtm_arena_bytes(const dtm_arena *arena) { return arena->bytes; }
+size_t dtm_arena_bytes(const dtm_arena *arena) {
+    return arena->bytes;
+}
 
 static char *format_in_arena(dtm_arena *arena, const char *format, va_list arguments) {
     va_list again;
@@ -139,7 +141,9 @@ void dtm_context_destroy(dtm_context *context) {
     if (context) dtm_arena_destroy(context->arena);
 }
 
-dtm_arena *dtm_context_arena(dtm_context *context) { return context->arena; }
+dtm_arena *dtm_context_arena(dtm_context *context) {
+    return context->arena;
+}
 
 /* ---- strings ---- */
 
@@ -189,7 +193,9 @@ dtm_string dtm_string_printf(dtm_context *context, const char *format, ...) {
     return dtm_string_of(context, text);
 }
 
-const char *dtm_string_text(const dtm_context *context, dtm_string string) { return context->strings[string]; }
+const char *dtm_string_text(const dtm_context *context, dtm_string string) {
+    return context->strings[string];
+}
 
 static size_t edit_distance(const char *a, const char *b) {
     size_t n = strlen(a), m = strlen(b);
@@ -210,7 +216,8 @@ static size_t edit_distance(const char *a, const char *b) {
     return row[m];
 }
 
-dtm_string dtm_string_nearest(const dtm_context *context, const char *name, const dtm_string *candidates, size_t count) {
+dtm_string dtm_string_nearest(const dtm_context *context, const char *name, const dtm_string *candidates,
+                              size_t count) {
     size_t limit = strlen(name) / 3 + 1, best = limit + 1;
     dtm_string nearest = 0;
     for (size_t i = 0; i < count; i++) {
@@ -243,8 +250,10 @@ void dtm_text_printf(dtm_text *text, const char *format, ...) {
     va_start(arguments, format);
     va_copy(again, arguments);
     int length = vsnprintf(small, sizeof small, format, arguments);
-    if ((size_t)length < sizeof small) dtm_text_append(text, small, (size_t)length);
-    else dtm_text_append(text, format_in_arena(text->arena, format, again), (size_t)length);
+    if ((size_t)length < sizeof small)
+        dtm_text_append(text, small, (size_t)length);
+    else
+        dtm_text_append(text, format_in_arena(text->arena, format, again), (size_t)length);
     va_end(again);
     va_end(arguments);
 }
@@ -281,7 +290,9 @@ uint32_t dtm_source_add(dtm_context *context, const char *name, const char *text
     return (uint32_t)(context->n_sources - 1);
 }
 
-const char *dtm_source_name(const dtm_context *context, uint32_t file) { return context->sources[file].name; }
+const char *dtm_source_name(const dtm_context *context, uint32_t file) {
+    return context->sources[file].name;
+}
 
 const char *dtm_source_text(const dtm_context *context, uint32_t file, size_t *length) {
     if (length) *length = context->sources[file].length;
@@ -293,8 +304,10 @@ void dtm_source_position(const dtm_context *context, uint32_t file, uint32_t off
     size_t low = 0, high = s->n_lines;
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
-        if (s->lines[middle] <= offset) low = middle;
-        else high = middle;
+        if (s->lines[middle] <= offset)
+            low = middle;
+        else
+            high = middle;
     }
     *line = (uint32_t)low + 1;
     *column = s->n_lines ? offset - s->lines[low] + 1 : 1;
@@ -341,11 +354,17 @@ void dtm_help(dtm_context *context, const char *format, ...) {
     add_diagnostic(context, DTM_ERROR, 2, 0, (dtm_span){0, 0, 0}, message);
 }
 
-size_t dtm_error_count(const dtm_context *context) { return context->errors; }
-size_t dtm_warning_count(const dtm_context *context) { return context->warnings; }
+size_t dtm_error_count(const dtm_context *context) {
+    return context->errors;
+}
+size_t dtm_warning_count(const dtm_context *context) {
+    return context->warnings;
+}
 
 /* A byte within a character of UTF-8. */
-static bool is_continuation(char byte) { return ((unsigned char)byte & 0xc0) == 0x80; }
+static bool is_continuation(char byte) {
+    return ((unsigned char)byte & 0xc0) == 0x80;
+}
 
 enum { EXCERPT_COLUMNS = 160 };
 
@@ -400,7 +419,9 @@ void dtm_diagnostics_print(dtm_context *context, FILE *out, bool colour) {
     context->n_diagnostics = 0;
 }
 
-size_t dtm_diagnostics_mark(const dtm_context *context) { return context->n_diagnostics; }
+size_t dtm_diagnostics_mark(const dtm_context *context) {
+    return context->n_diagnostics;
+}
 
 void dtm_diagnostics_rewind(dtm_context *context, size_t mark) {
     for (size_t i = mark; i < context->n_diagnostics; i++) {

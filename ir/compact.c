@@ -7,11 +7,13 @@
 
 typedef struct compactor {
     dtm_module *module;
-    dtm_module old; /* the arrays as they were */
+    dtm_module old;    /* the arrays as they were */
     dtm_value *values; /* by old handle */
 } compactor;
 
-static dtm_type new_type(compactor *c, dtm_type type) { return dtm_type_intern(c->module, &c->old.types[type]); }
+static dtm_type new_type(compactor *c, dtm_type type) {
+    return dtm_type_intern(c->module, &c->old.types[type]);
+}
 
 static dtm_value new_operand(compactor *c, dtm_value value) {
     const dtm_value_data *data = &c->old.values[value];
@@ -32,7 +34,8 @@ static void copy_op(compactor *c, dtm_op op, dtm_region region) {
         copy_region(c, data.body, c->module->ops[made].body);
         return;
     }
-    dtm_type few[16], *types = data.n_results <= 16 ? few : dtm_arena_alloc(c->module->arena, data.n_results * sizeof *types);
+    dtm_type few[16],
+        *types = data.n_results <= 16 ? few : dtm_arena_alloc(c->module->arena, data.n_results * sizeof *types);
     for (uint32_t i = 0; i < data.n_results; i++) types[i] = new_type(c, c->old.values[data.results[i]].type);
     for (uint32_t i = 0; i < data.n_operands; i++) new_operand(c, data.operands[i]);
     dtm_op made =

@@ -1,5 +1,5 @@
-/* The factor rules: for each operator the indices of its loop nest and where they stand in operands and results. This is
- * the one place that knows how an operator can be split; shard, verify and cost all read it from here. */
+/* The factor rules: for each operator the indices of its loop nest and where they stand in operands and results. This
+ * is the one place that knows how an operator can be split; shard, verify and cost all read it from here. */
 #include "ir/ir.h"
 
 #include <string.h>
@@ -64,8 +64,7 @@ static bool known(const scan *s, dtm_dim dim) {
  * `reduces` says that the operator sums over what a result lacks. */
 static void add_rest(scan *s, bool reduces) {
     for (uint32_t i = 0; i < s->op->n_operands + s->op->n_results; i++) {
-        const dtm_type_data *type =
-            i < s->op->n_operands ? operand_type(s, i) : result_type(s, i - s->op->n_operands);
+        const dtm_type_data *type = i < s->op->n_operands ? operand_type(s, i) : result_type(s, i - s->op->n_operands);
         for (int d = 0; d < type->rank; d++) {
             if (known(s, type->dims[d])) continue;
             dtm_factor *f = add_everywhere(s, DTM_FACTOR_CARRIED, type->dims[d]);
@@ -75,13 +74,27 @@ static void add_rest(scan *s, bool reduces) {
     }
 }
 
-static void factors_none(scan *s) { (void)s; }
-static void factors_layout(scan *s) { (void)s; }
-static void factors_source(scan *s) { add_rest(s, false); }
-static void factors_sink(scan *s) { add_rest(s, false); }
-static void factors_identity(scan *s) { add_rest(s, false); }
-static void factors_pointwise(scan *s) { add_rest(s, false); }
-static void factors_dot(scan *s) { add_rest(s, true); }
+static void factors_none(scan *s) {
+    (void)s;
+}
+static void factors_layout(scan *s) {
+    (void)s;
+}
+static void factors_source(scan *s) {
+    add_rest(s, false);
+}
+static void factors_sink(scan *s) {
+    add_rest(s, false);
+}
+static void factors_identity(scan *s) {
+    add_rest(s, false);
+}
+static void factors_pointwise(scan *s) {
+    add_rest(s, false);
+}
+static void factors_dot(scan *s) {
+    add_rest(s, true);
+}
 
 static void factors_reduce(scan *s) {
     add_rest(s, true);
@@ -165,16 +178,24 @@ static void fixed_over_and_as(scan *s) {
     add_rest(s, false);
 }
 
-static void factors_concat(scan *s) { fixed_over_and_as(s); }
-static void factors_slice(scan *s) { fixed_over_and_as(s); }
-static void factors_pad(scan *s) { fixed_over_and_as(s); }
+static void factors_concat(scan *s) {
+    fixed_over_and_as(s);
+}
+static void factors_slice(scan *s) {
+    fixed_over_and_as(s);
+}
+static void factors_pad(scan *s) {
+    fixed_over_and_as(s);
+}
 
 /* Attention's operands play two roles: those of queries (q, o, lse, do, dq) and those of keys (k, v, dk, dv). */
 typedef struct roles {
     uint32_t query_operands, query_results; /* bit masks; the others are keys' */
 } roles;
 
-static bool is_query(uint32_t mask, uint32_t i) { return mask >> i & 1; }
+static bool is_query(uint32_t mask, uint32_t i) {
+    return mask >> i & 1;
+}
 
 static void in_role(const scan *s, dtm_factor *f, roles roles, bool query, dtm_dim dim, uint32_t unit) {
     for (uint32_t i = 0; i < s->op->n_operands; i++)
@@ -207,13 +228,15 @@ static void factors_attention(scan *s) {
         if (k->dims[i] != keys && k->dims[i] != width && dtm_type_dim_index(q, k->dims[i]) < 0) groups = k->dims[i];
     for (int i = 0; i < q->rank; i++) {
         dtm_dim dim = q->dims[i];
-        if (dim == width) add_everywhere(s, DTM_FACTOR_FIXED, width);
+        if (dim == width)
+            add_everywhere(s, DTM_FACTOR_FIXED, width);
         else if (dim == queries) {
             dtm_factor *f = add(s, DTM_FACTOR_CARRIED, queries);
             f->positions = true;
             in_role(s, f, roles, true, queries, 1);
             reduced_where_lacking(s, f, roles);
-        } else if (dtm_type_dim_index(k, dim) >= 0) add_everywhere(s, DTM_FACTOR_CARRIED, dim);
+        } else if (dtm_type_dim_index(k, dim) >= 0)
+            add_everywhere(s, DTM_FACTOR_CARRIED, dim);
         else { /* query heads, and the key heads they follow */
             dtm_factor *f = add(s, DTM_FACTOR_CARRIED, dim);
             uint32_t ratio = groups ? (uint32_t)(s->module->dims[dim].size / s->module->dims[groups].size) : 1;

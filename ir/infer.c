@@ -13,7 +13,9 @@ typedef struct inference {
     dtm_type *types;
 } inference;
 
-static const char *op_name(const inference *in) { return dtm_op_rows[in->kind].name; }
+static const char *op_name(const inference *in) {
+    return dtm_op_rows[in->kind].name;
+}
 
 static const dtm_type_data *operand(const inference *in, uint32_t i) {
     return dtm_value_type(in->module, in->operands[i]);
@@ -24,9 +26,13 @@ static const char *operand_name(const inference *in, uint32_t i) {
     return *name ? name : "the number";
 }
 
-static const char *dim_name(const inference *in, dtm_dim dim) { return dtm_dim_name(in->module, dim); }
+static const char *dim_name(const inference *in, dtm_dim dim) {
+    return dtm_dim_name(in->module, dim);
+}
 
-static bool has(const inference *in, uint32_t i, dtm_dim dim) { return dtm_type_dim_index(operand(in, i), dim) >= 0; }
+static bool has(const inference *in, uint32_t i, dtm_dim dim) {
+    return dtm_type_dim_index(operand(in, i), dim) >= 0;
+}
 
 static const char *type_text(const inference *in, dtm_value value) {
     dtm_text text = {dtm_context_arena(in->module->context), NULL, 0, 0};
@@ -90,7 +96,9 @@ static shape union_of_all(const inference *in) {
 
 /* ---- checks ---- */
 
-static bool is_float(dtm_dtype dtype) { return dtype == DTM_F32 || dtype == DTM_F16 || dtype == DTM_BF16; }
+static bool is_float(dtm_dtype dtype) {
+    return dtype == DTM_F32 || dtype == DTM_F16 || dtype == DTM_BF16;
+}
 
 static bool need_float(const inference *in, uint32_t i) {
     if (!is_float((dtm_dtype)operand(in, i)->dtype))
@@ -101,7 +109,8 @@ static bool need_float(const inference *in, uint32_t i) {
 
 static bool need_integer(const inference *in, uint32_t i) {
     if (operand(in, i)->dtype != DTM_I32)
-        FAIL(in, 302, "`%s` needs i32 here, %s is %s", op_name(in), operand_name(in, i), type_text(in, in->operands[i]));
+        FAIL(in, 302, "`%s` needs i32 here, %s is %s", op_name(in), operand_name(in, i),
+             type_text(in, in->operands[i]));
     return true;
 }
 
@@ -127,8 +136,8 @@ static bool need_over(const inference *in, int least, int most) {
     int n = in->attributes->n_over;
     if (n < least || n > most) {
         if (least == most)
-            FAIL(in, 301, "`%s` takes %d dimension%s after `over`, here %s %d", op_name(in), least, least == 1 ? "" : "s",
-                 n == 1 ? "is" : "are", n);
+            FAIL(in, 301, "`%s` takes %d dimension%s after `over`, here %s %d", op_name(in), least,
+                 least == 1 ? "" : "s", n == 1 ? "is" : "are", n);
         FAIL(in, 301, "`%s` needs a dimension after `over`", op_name(in));
     }
     for (int i = 0; i < n; i++)
@@ -143,14 +152,23 @@ static bool need_over(const inference *in, int least, int most) {
 static bool infer_elementwise(inference *in) {
     dtm_dtype dtype = (dtm_dtype)operand(in, 0)->dtype;
     switch (in->kind) {
-    case DTM_OP_ADD: case DTM_OP_SUB: case DTM_OP_MUL: case DTM_OP_MINIMUM: case DTM_OP_MAXIMUM:
+    case DTM_OP_ADD:
+    case DTM_OP_SUB:
+    case DTM_OP_MUL:
+    case DTM_OP_MINIMUM:
+    case DTM_OP_MAXIMUM:
         if (!need_same(in, 0, 1)) return false;
         if (dtype == DTM_BOOL) FAIL(in, 302, "`%s` does not work on bool", op_name(in));
         break;
     case DTM_OP_DIV:
         if (!need_float(in, 0) || !need_same(in, 0, 1)) return false;
         break;
-    case DTM_OP_LT: case DTM_OP_LE: case DTM_OP_GT: case DTM_OP_GE: case DTM_OP_EQ: case DTM_OP_NE:
+    case DTM_OP_LT:
+    case DTM_OP_LE:
+    case DTM_OP_GT:
+    case DTM_OP_GE:
+    case DTM_OP_EQ:
+    case DTM_OP_NE:
         if (!need_same(in, 0, 1)) return false;
         dtype = DTM_BOOL;
         break;
@@ -161,11 +179,17 @@ static bool infer_elementwise(inference *in) {
         if (!need_same(in, 1, 2)) return false;
         dtype = (dtm_dtype)operand(in, 1)->dtype;
         break;
-    case DTM_OP_CAST: dtype = in->attributes->dtype; break;
-    case DTM_OP_NEG: case DTM_OP_ABS: case DTM_OP_SQUARE: case DTM_OP_RELU:
+    case DTM_OP_CAST:
+        dtype = in->attributes->dtype;
+        break;
+    case DTM_OP_NEG:
+    case DTM_OP_ABS:
+    case DTM_OP_SQUARE:
+    case DTM_OP_RELU:
         if (dtype == DTM_BOOL) FAIL(in, 302, "`%s` does not work on bool", op_name(in));
         break;
-    case DTM_OP_EXPAND: break;
+    case DTM_OP_EXPAND:
+        break;
     case DTM_OP_CROSS_ENTROPY_BACKWARD: {
         shape s = {.rank = 0};
         append_type(&s, operand(in, 0));
@@ -266,7 +290,8 @@ static bool infer_gather(inference *in) {
     if (!need_over(in, 1, 1) || !need_integer(in, 1)) return false;
     dtm_dim rows = in->attributes->over[0];
     if (!need_dim(in, 0, rows)) return false;
-    if (has(in, 1, rows)) FAIL(in, 305, "the ids of `gather` are indices along %s and cannot have it", dim_name(in, rows));
+    if (has(in, 1, rows))
+        FAIL(in, 305, "the ids of `gather` are indices along %s and cannot have it", dim_name(in, rows));
     shape s = {.rank = 0};
     append_type(&s, operand(in, 1));
     append_type(&s, operand(in, 0));
@@ -301,8 +326,8 @@ static bool attention_heads(const inference *in) {
     if (!heads) FAIL(in, 305, "`attention`: k has heads %s, q has none", dim_name(in, groups));
     if (g < 1 || h < 1 || h % g) {
         dtm_error(in->module->context, in->span, 306,
-                  "`attention`: %s = %lld query heads are no multiple of %s = %lld key/value heads", dim_name(in, heads),
-                  (long long)h, dim_name(in, groups), (long long)g);
+                  "`attention`: %s = %lld query heads are no multiple of %s = %lld key/value heads",
+                  dim_name(in, heads), (long long)h, dim_name(in, groups), (long long)g);
         dtm_help(in->module->context, "choose %s so that it divides %s", dim_name(in, groups), dim_name(in, heads));
         return false;
     }
@@ -361,7 +386,9 @@ static bool infer_attention(inference *in) {
 
 /* ---- shape ---- */
 
-static int64_t size_of(const inference *in, dtm_dim dim) { return in->module->dims[dim].size; }
+static int64_t size_of(const inference *in, dtm_dim dim) {
+    return in->module->dims[dim].size;
+}
 
 static bool need_fresh(const inference *in, uint32_t i, dtm_dim dim, dtm_dim except) {
     if (dim != except && has(in, i, dim))
@@ -389,7 +416,8 @@ static bool infer_split(inference *in) {
     for (int i = 0; i < x->rank; i++)
         if (x->dims[i] == a->over[0])
             for (int j = 0; j < a->n_as; j++) append(&s, a->as[j]);
-        else append(&s, x->dims[i]);
+        else
+            append(&s, x->dims[i]);
     return finish(in, 0, (dtm_dtype)x->dtype, &s);
 }
 
@@ -410,8 +438,10 @@ static bool infer_merge(inference *in) {
     shape s = {.rank = 0};
     const dtm_type_data *x = operand(in, 0);
     for (int i = 0; i < x->rank; i++)
-        if (x->dims[i] == a->over[0]) append(&s, a->as[0]);
-        else if (!over_has(in, x->dims[i])) append(&s, x->dims[i]);
+        if (x->dims[i] == a->over[0])
+            append(&s, a->as[0]);
+        else if (!over_has(in, x->dims[i]))
+            append(&s, x->dims[i]);
     return finish(in, 0, (dtm_dtype)x->dtype, &s);
 }
 
@@ -499,27 +529,57 @@ static bool infer_explicit(inference *in) {
 
 static bool (*rule_of(dtm_op_kind kind))(inference *) {
     switch (kind) {
-    case DTM_OP_POSITIONS: return infer_positions;
-    case DTM_OP_LEARNING_RATE: case DTM_OP_BIAS_CORRECTION: return infer_scalar;
-    case DTM_OP_DOT: return infer_dot;
-    case DTM_OP_SUM: case DTM_OP_MEAN: case DTM_OP_REDUCE_MAX: return infer_reduce;
-    case DTM_OP_SOFTMAX: case DTM_OP_LOG_SOFTMAX: case DTM_OP_RMSNORM: case DTM_OP_LAYERNORM:
-    case DTM_OP_SOFTMAX_BACKWARD: case DTM_OP_LOG_SOFTMAX_BACKWARD: case DTM_OP_RMSNORM_BACKWARD:
-    case DTM_OP_LAYERNORM_BACKWARD: case DTM_OP_CROSS_ENTROPY: return infer_normalise;
-    case DTM_OP_ROPE: return infer_rope;
-    case DTM_OP_GATHER: return infer_gather;
-    case DTM_OP_ATTENTION: case DTM_OP_ATTENTION_BACKWARD: return infer_attention;
-    case DTM_OP_SPLIT: return infer_split;
-    case DTM_OP_MERGE: return infer_merge;
-    case DTM_OP_RENAME: return infer_rename;
-    case DTM_OP_CONCAT: return infer_concat;
-    case DTM_OP_SLICE: case DTM_OP_PAD: return infer_slice;
-    case DTM_OP_CARRY: case DTM_OP_LAST: return infer_as_operand;
-    case DTM_OP_REPORT: case DTM_OP_OUTPUT: case DTM_OP_STORE: case DTM_OP_GRADIENT: return infer_sink;
-    default: return dtm_op_rows[kind].min_operands && kind < DTM_OP_DOT && kind > DTM_OP_BIAS_CORRECTION
-                        ? infer_elementwise
-                    : kind == DTM_OP_CROSS_ENTROPY_BACKWARD ? infer_elementwise
-                                                            : infer_explicit;
+    case DTM_OP_POSITIONS:
+        return infer_positions;
+    case DTM_OP_LEARNING_RATE:
+    case DTM_OP_BIAS_CORRECTION:
+        return infer_scalar;
+    case DTM_OP_DOT:
+        return infer_dot;
+    case DTM_OP_SUM:
+    case DTM_OP_MEAN:
+    case DTM_OP_REDUCE_MAX:
+        return infer_reduce;
+    case DTM_OP_SOFTMAX:
+    case DTM_OP_LOG_SOFTMAX:
+    case DTM_OP_RMSNORM:
+    case DTM_OP_LAYERNORM:
+    case DTM_OP_SOFTMAX_BACKWARD:
+    case DTM_OP_LOG_SOFTMAX_BACKWARD:
+    case DTM_OP_RMSNORM_BACKWARD:
+    case DTM_OP_LAYERNORM_BACKWARD:
+    case DTM_OP_CROSS_ENTROPY:
+        return infer_normalise;
+    case DTM_OP_ROPE:
+        return infer_rope;
+    case DTM_OP_GATHER:
+        return infer_gather;
+    case DTM_OP_ATTENTION:
+    case DTM_OP_ATTENTION_BACKWARD:
+        return infer_attention;
+    case DTM_OP_SPLIT:
+        return infer_split;
+    case DTM_OP_MERGE:
+        return infer_merge;
+    case DTM_OP_RENAME:
+        return infer_rename;
+    case DTM_OP_CONCAT:
+        return infer_concat;
+    case DTM_OP_SLICE:
+    case DTM_OP_PAD:
+        return infer_slice;
+    case DTM_OP_CARRY:
+    case DTM_OP_LAST:
+        return infer_as_operand;
+    case DTM_OP_REPORT:
+    case DTM_OP_OUTPUT:
+    case DTM_OP_STORE:
+    case DTM_OP_GRADIENT:
+        return infer_sink;
+    default:
+        return dtm_op_rows[kind].min_operands && kind < DTM_OP_DOT && kind > DTM_OP_BIAS_CORRECTION ? infer_elementwise
+               : kind == DTM_OP_CROSS_ENTROPY_BACKWARD                                              ? infer_elementwise
+                                                                                                    : infer_explicit;
     }
 }
 

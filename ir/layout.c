@@ -8,13 +8,21 @@ static const struct {
     int64_t bytes;
 } dtypes[DTM_DTYPES] = {{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"i32", 4}, {"u8", 1}, {"bool", 1}};
 
-const char *dtm_dtype_name(dtm_dtype dtype) { return dtypes[dtype].name; }
-int64_t dtm_dtype_bytes(dtm_dtype dtype) { return dtypes[dtype].bytes; }
+const char *dtm_dtype_name(dtm_dtype dtype) {
+    return dtypes[dtype].name;
+}
+int64_t dtm_dtype_bytes(dtm_dtype dtype) {
+    return dtypes[dtype].bytes;
+}
 
 /* ---- blocks ---- */
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
 
 /* Cuts [*begin, *begin + *size) to block `index` of `parts`. */
 static void cut(int64_t parts, int64_t unit, int64_t index, bool balanced, int64_t *begin, int64_t *size) {
@@ -32,8 +40,8 @@ static void cut(int64_t parts, int64_t unit, int64_t index, bool balanced, int64
     *size = high - low;
 }
 
-void dtm_block_of(const dtm_mesh *mesh, int64_t n, const dtm_dim_layout *layout, const int64_t *coordinates, int64_t *begin,
-                  int64_t *size) {
+void dtm_block_of(const dtm_mesh *mesh, int64_t n, const dtm_dim_layout *layout, const int64_t *coordinates,
+                  int64_t *begin, int64_t *size) {
     *begin = 0;
     *size = n;
     for (int i = 0; i < layout->count; i++) {
@@ -42,8 +50,8 @@ void dtm_block_of(const dtm_mesh *mesh, int64_t n, const dtm_dim_layout *layout,
     }
 }
 
-void dtm_block(const dtm_module *module, const dtm_type_data *type, int index, const int64_t *coordinates, int64_t *begin,
-               int64_t *size) {
+void dtm_block(const dtm_module *module, const dtm_type_data *type, int index, const int64_t *coordinates,
+               int64_t *begin, int64_t *size) {
     dtm_block_of(&module->settings.mesh, module->dims[type->dims[index]].size, &type->layout[index], coordinates, begin,
                  size);
 }
@@ -186,7 +194,9 @@ dtm_type dtm_type_make(dtm_module *module, dtm_dtype dtype, uint8_t rank, const 
     return dtm_type_intern(module, &data);
 }
 
-dtm_type dtm_type_scalar(dtm_module *module, dtm_dtype dtype) { return dtm_type_make(module, dtype, 0, NULL); }
+dtm_type dtm_type_scalar(dtm_module *module, dtm_dtype dtype) {
+    return dtm_type_make(module, dtype, 0, NULL);
+}
 
 dtm_type dtm_type_whole(dtm_module *module, dtm_type type) {
     dtm_type_data data = *dtm_type_get(module, type);

@@ -156,8 +156,7 @@ dtm_module *dtm_module_clone(const dtm_module *module) {
         op->operands = copy_of(arena, op->operands, op->n_operands * sizeof *op->operands);
         op->results = copy_of(arena, op->results, op->n_results * sizeof *op->results);
     }
-    for (size_t i = 1; i < clone->n_regions; i++)
-        CLONE_ARRAY(arena, &clone->regions[i], ops, n_ops, cap_ops);
+    for (size_t i = 1; i < clone->n_regions; i++) CLONE_ARRAY(arena, &clone->regions[i], ops, n_ops, cap_ops);
     clone->type_table = copy_of(arena, module->type_table, module->type_table_size * sizeof *module->type_table);
     clone->names = copy_of(arena, module->names, sizeof *module->names);
     clone->names->entries =
@@ -190,7 +189,9 @@ static dtm_value add_value(dtm_module *module, dtm_string name, dtm_type type, d
     return (dtm_value)(module->n_values - 1);
 }
 
-bool dtm_value_is_constant(const dtm_module *module, dtm_value value) { return value && !module->values[value].def; }
+bool dtm_value_is_constant(const dtm_module *module, dtm_value value) {
+    return value && !module->values[value].def;
+}
 
 /* Constants are few: a linear search is as fast as any table. */
 dtm_value dtm_constant(dtm_module *module, dtm_dtype dtype, double number) {
@@ -215,8 +216,12 @@ static dtm_builder builder_at(dtm_module *module, dtm_op op, int64_t distance) {
     return (dtm_builder){module, data->region, dtm_op_position(module, op) + distance, data->span, data->place, 0};
 }
 
-dtm_builder dtm_builder_before(dtm_module *module, dtm_op op) { return builder_at(module, op, 0); }
-dtm_builder dtm_builder_after(dtm_module *module, dtm_op op) { return builder_at(module, op, 1); }
+dtm_builder dtm_builder_before(dtm_module *module, dtm_op op) {
+    return builder_at(module, op, 0);
+}
+dtm_builder dtm_builder_after(dtm_module *module, dtm_op op) {
+    return builder_at(module, op, 1);
+}
 
 static void insert_op(dtm_module *module, dtm_region region, int64_t at, dtm_op op) {
     dtm_region_data *data = &module->regions[region];
@@ -229,8 +234,10 @@ static void insert_op(dtm_module *module, dtm_region region, int64_t at, dtm_op 
 /* Results after the first: `o.lse` of attention and cross_entropy; a pass that makes others renames them. */
 static dtm_string second_name(dtm_module *module, dtm_op_kind kind, const char *name, uint32_t result) {
     char wanted[256];
-    if (kind == DTM_OP_ATTENTION || kind == DTM_OP_CROSS_ENTROPY) snprintf(wanted, sizeof wanted, "%s.lse", name);
-    else snprintf(wanted, sizeof wanted, "%s.result%u", name, result + 1);
+    if (kind == DTM_OP_ATTENTION || kind == DTM_OP_CROSS_ENTROPY)
+        snprintf(wanted, sizeof wanted, "%s.lse", name);
+    else
+        snprintf(wanted, sizeof wanted, "%s.result%u", name, result + 1);
     return dtm_name_unique(module, wanted);
 }
 
@@ -268,8 +275,7 @@ dtm_value dtm_build(dtm_builder *builder, dtm_op_kind kind, const char *name, co
     dtm_type types[4];
     if (!dtm_infer(builder->module, kind, operands, n_operands, attributes, builder->span, types))
         dtm_broken("building", "%s has operands that do not fit", dtm_op_rows[kind].name);
-    dtm_op op =
-        dtm_build_op(builder, kind, operands, n_operands, attributes, types, dtm_op_rows[kind].results, name);
+    dtm_op op = dtm_build_op(builder, kind, operands, n_operands, attributes, types, dtm_op_rows[kind].results, name);
     return dtm_result(builder->module, op, 0);
 }
 
@@ -337,7 +343,9 @@ static void walk_region(dtm_module *module, dtm_region region, dtm_visit *visit,
     }
 }
 
-void dtm_walk(dtm_module *module, dtm_visit *visit, void *state) { walk_region(module, module->body, visit, state); }
+void dtm_walk(dtm_module *module, dtm_visit *visit, void *state) {
+    walk_region(module, module->body, visit, state);
+}
 
 uint32_t *dtm_use_counts(const dtm_module *module, dtm_arena *arena) {
     uint32_t *uses = dtm_arena_alloc(arena, module->n_values * sizeof *uses);

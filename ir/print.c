@@ -9,9 +9,13 @@ typedef struct printer {
     dtm_text *out;
 } printer;
 
-static const char *string_text(const printer *p, dtm_string s) { return dtm_string_text(p->module->context, s); }
+static const char *string_text(const printer *p, dtm_string s) {
+    return dtm_string_text(p->module->context, s);
+}
 
-static void indent(const printer *p, int depth) { dtm_text_printf(p->out, "%*s", depth * 4, ""); }
+static void indent(const printer *p, int depth) {
+    dtm_text_printf(p->out, "%*s", depth * 4, "");
+}
 
 static void print_quoted(dtm_text *out, const char *text) {
     dtm_text_append(out, "\"", 1);
@@ -23,8 +27,7 @@ static void print_quoted(dtm_text *out, const char *text) {
 }
 
 static void print_dims(const printer *p, const char *word, const dtm_dim *dims, int count, dtm_text *out) {
-    for (int i = 0; i < count; i++)
-        dtm_text_printf(out, "%s%s", i ? ", " : word, dtm_dim_name(p->module, dims[i]));
+    for (int i = 0; i < count; i++) dtm_text_printf(out, "%s%s", i ? ", " : word, dtm_dim_name(p->module, dims[i]));
 }
 
 static void print_axis_set(const printer *p, const char *word, uint16_t axes, dtm_text *out) {
@@ -113,8 +116,12 @@ static bool is_infix(dtm_op_kind kind) {
 
 static void print_init(const dtm_attributes *a, dtm_text *out) {
     switch (a->init) {
-    case DTM_INIT_ZEROS: dtm_text_printf(out, "zeros"); break;
-    case DTM_INIT_ONES: dtm_text_printf(out, "ones"); break;
+    case DTM_INIT_ZEROS:
+        dtm_text_printf(out, "zeros");
+        break;
+    case DTM_INIT_ONES:
+        dtm_text_printf(out, "ones");
+        break;
     case DTM_INIT_NORMAL:
         dtm_text_printf(out, "normal(");
         dtm_text_number(out, a->init_a);
@@ -127,13 +134,16 @@ static void print_init(const dtm_attributes *a, dtm_text *out) {
         dtm_text_number(out, a->init_b);
         dtm_text_printf(out, ")");
         break;
-    case DTM_INIT_NUMBER: dtm_text_number(out, a->init_a); break;
+    case DTM_INIT_NUMBER:
+        dtm_text_number(out, a->init_a);
+        break;
     }
 }
 
 static void print_expression(const printer *p, const dtm_op_data *op, dtm_text *out) {
     switch (op->kind) {
-    case DTM_OP_WEIGHT: case DTM_OP_STATE:
+    case DTM_OP_WEIGHT:
+    case DTM_OP_STATE:
         print_init(&op->attributes, out);
         if (op->attributes.flags & DTM_WEIGHT_NO_DECAY) dtm_text_printf(out, ", no decay");
         if (op->attributes.flags & DTM_WEIGHT_FROZEN) dtm_text_printf(out, ", frozen");
@@ -142,10 +152,16 @@ static void print_expression(const printer *p, const dtm_op_data *op, dtm_text *
         dtm_text_printf(out, "-");
         print_operand(p, op->operands[0], out);
         return;
-    case DTM_OP_SPLIT: case DTM_OP_MERGE: case DTM_OP_RENAME: case DTM_OP_CONCAT: case DTM_OP_SLICE: case DTM_OP_PAD:
+    case DTM_OP_SPLIT:
+    case DTM_OP_MERGE:
+    case DTM_OP_RENAME:
+    case DTM_OP_CONCAT:
+    case DTM_OP_SLICE:
+    case DTM_OP_PAD:
         print_shape_call(p, op, out);
         return;
-    default: break;
+    default:
+        break;
     }
     if (!is_infix(op->kind)) {
         print_call(p, op, out);
@@ -209,10 +225,14 @@ static void print_local_shape(const printer *p, const dtm_op_data *op, dtm_text 
 
 static const char *keyword_of(dtm_op_kind kind) {
     switch (kind) {
-    case DTM_OP_INPUT: return "input ";
-    case DTM_OP_WEIGHT: return "weight ";
-    case DTM_OP_STATE: return "state ";
-    default: return "";
+    case DTM_OP_INPUT:
+        return "input ";
+    case DTM_OP_WEIGHT:
+        return "weight ";
+    case DTM_OP_STATE:
+        return "state ";
+    default:
+        return "";
     }
 }
 
@@ -242,7 +262,9 @@ static void fill_line(const printer *p, const dtm_op_data *op, line *l) {
     print_local_shape(p, op, &l->suffix);
 }
 
-static size_t widest(size_t least, const dtm_text *text) { return text->length > least ? text->length : least; }
+static size_t widest(size_t least, const dtm_text *text) {
+    return text->length > least ? text->length : least;
+}
 
 static void print_column(dtm_text *out, const dtm_text *text, size_t width) {
     if (text->length) dtm_text_append(out, text->data, text->length);
@@ -334,7 +356,8 @@ static void print_mesh(const printer *p) {
     int printed = 0;
     for (int a = 0; a < mesh->count; a++) {
         if (mesh->axes[a].time) continue;
-        dtm_text_printf(p->out, "%s%s = %lld", before, string_text(p, mesh->axes[a].name), (long long)mesh->axes[a].size);
+        dtm_text_printf(p->out, "%s%s = %lld", before, string_text(p, mesh->axes[a].name),
+                        (long long)mesh->axes[a].size);
         before = ", ";
         printed++;
     }

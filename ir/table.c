@@ -29,7 +29,8 @@ size_t dtm_linear_sets(const dtm_module *module, dtm_op op, uint32_t sets[4]) {
     size_t count = 0;
     uint32_t set = 0;
     for (const char *c = dtm_op_rows[dtm_op_get(module, op)->kind].linear;; c++) {
-        if (*c >= '0' && *c <= '9') set |= 1u << (*c - '0');
+        if (*c >= '0' && *c <= '9')
+            set |= 1u << (*c - '0');
         else {
             if (set) sets[count++] = set;
             set = 0;

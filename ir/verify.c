@@ -89,7 +89,8 @@ static void check_shape(verifier *v, const dtm_op_data *op) {
         return;
     }
     for (uint32_t i = 0; i < op->n_results; i++) {
-        const dtm_type_data *inferred = dtm_type_get(v->module, types[i]), *is = dtm_value_type(v->module, op->results[i]);
+        const dtm_type_data *inferred = dtm_type_get(v->module, types[i]),
+                            *is = dtm_value_type(v->module, op->results[i]);
         if (!dtm_type_same_shape(inferred, is)) {
             dtm_text text = {v->scratch, NULL, 0, 0};
             dtm_type_print(v->module, types[i], false, &text);
@@ -101,7 +102,9 @@ static void check_shape(verifier *v, const dtm_op_data *op) {
 
 /* ---- structure: definitions before uses, copies ---- */
 
-static bool runs_copies(dtm_op_kind kind) { return kind == DTM_OP_REPEAT || kind == DTM_OP_MICROBATCH; }
+static bool runs_copies(dtm_op_kind kind) {
+    return kind == DTM_OP_REPEAT || kind == DTM_OP_MICROBATCH;
+}
 
 /* The repeats around an operator, outermost first. */
 static int repeats_around(const verifier *v, dtm_op op, dtm_string names[16]) {
@@ -129,7 +132,8 @@ static void check_use(verifier *v, dtm_op op, uint32_t index) {
         BREAK(v, data, 501, "%s uses %s before it is set", op_title(v, data), name_of(v, value));
     dtm_string of_use[16], of_def[16];
     int n_use = repeats_around(v, op, of_use), n_def = repeats_around(v, def, of_def);
-    dtm_op use_loop = dtm_enclosing(v->module, op, DTM_OP_MICROBATCH), def_loop = dtm_enclosing(v->module, def, DTM_OP_MICROBATCH);
+    dtm_op use_loop = dtm_enclosing(v->module, op, DTM_OP_MICROBATCH),
+           def_loop = dtm_enclosing(v->module, def, DTM_OP_MICROBATCH);
     if (use_loop && use_loop != def_loop) memmove(of_use, of_use + 1, (size_t)--n_use * sizeof *of_use);
     if (dtm_op_get(v->module, def)->kind == DTM_OP_ACCUMULATE && def_loop) {
         if (use_loop == def_loop)
@@ -153,11 +157,13 @@ static void check_use(verifier *v, dtm_op op, uint32_t index) {
 
 static void check_carry(verifier *v, const dtm_op_data *op, dtm_op self) {
     dtm_op around = dtm_enclosing(v->module, self, DTM_OP_NONE);
-    while (around && !runs_copies(dtm_op_get(v->module, around)->kind)) around = dtm_enclosing(v->module, around, DTM_OP_NONE);
+    while (around && !runs_copies(dtm_op_get(v->module, around)->kind))
+        around = dtm_enclosing(v->module, around, DTM_OP_NONE);
     if (!around) BREAK(v, op, 509, "`carry` stands outside of a repeat");
     for (int i = 0; i < 2; i++) {
         bool constant = dtm_value_is_constant(v->module, op->operands[i]);
-        if (!constant && dtm_value_get(v->module, op->operands[i])->type != dtm_value_get(v->module, op->results[0])->type)
+        if (!constant &&
+            dtm_value_get(v->module, op->operands[i])->type != dtm_value_get(v->module, op->results[0])->type)
             BREAK(v, op, 509, "a carried value keeps its type: %s is %s, %s is %s", name_of(v, op->results[0]),
                   type_text(v, op->results[0]), name_of(v, op->operands[i]), type_text(v, op->operands[i]));
     }
@@ -198,7 +204,8 @@ static void remove_minor(dtm_dim_layout *layout) {
 /* The operand's type as the collective leaves it: `result` (a type of the same shape) settles units of new splits. */
 static const char *collective_result(const dtm_op_data *op, dtm_type_data *type, const dtm_type_data *result) {
     const dtm_attributes *a = &op->attributes;
-    int over = a->n_over ? dtm_type_dim_index(type, a->over[0]) : -1, as = a->n_as ? dtm_type_dim_index(type, a->as[0]) : -1;
+    int over = a->n_over ? dtm_type_dim_index(type, a->over[0]) : -1,
+        as = a->n_as ? dtm_type_dim_index(type, a->as[0]) : -1;
     if (a->n_over && over < 0) return "its dimension after `over` is not in the operand";
     if (a->n_as && as < 0) return "its dimension after `as` is not in the operand";
     uint16_t axes = a->axes;
@@ -207,8 +214,10 @@ static const char *collective_result(const dtm_op_data *op, dtm_type_data *type,
     case DTM_OP_ALL_REDUCE:
         if ((type->sum & axes) != axes && (type->max & axes) != axes)
             return "nothing is pending on an axis it reduces over: it would multiply";
-        if ((type->sum & axes) == axes) type->sum &= (uint16_t)~axes;
-        else type->max &= (uint16_t)~axes;
+        if ((type->sum & axes) == axes)
+            type->sum &= (uint16_t)~axes;
+        else
+            type->max &= (uint16_t)~axes;
         return NULL;
     case DTM_OP_AS_TERM:
         type->sum |= axes;
@@ -219,7 +228,7 @@ static const char *collective_result(const dtm_op_data *op, dtm_type_data *type,
         dtm_dim_layout *layout = &type->layout[over];
         uint16_t left = axes;
         while (left && layout->count && left >> layout->splits[layout->count - 1].axis & 1) {
-            left &= (uint16_t)~(1 << layout->splits[layout->count - 1].axis);
+            left &= (uint16_t) ~(1 << layout->splits[layout->count - 1].axis);
             remove_minor(layout);
         }
         if (left) return "an axis it names is not the minor split of that dimension";
@@ -232,8 +241,10 @@ static const char *collective_result(const dtm_op_data *op, dtm_type_data *type,
         if ((type->sum & axes) != axes) return "no sum is pending on an axis it reduces over: it would multiply";
         type->sum &= (uint16_t)~axes;
         break;
-    case DTM_OP_SHARD: break;
-    default: return "it is no collective";
+    case DTM_OP_SHARD:
+        break;
+    default:
+        return "it is no collective";
     }
     /* The axes become the minor splits of `over`, in the order the result has them. */
     if (over < 0) return "it needs the dimension after `over`";
@@ -241,14 +252,15 @@ static const char *collective_result(const dtm_op_data *op, dtm_type_data *type,
     const dtm_dim_layout *wanted = &result->layout[over];
     for (int s = layout->count; s < wanted->count && layout->count < DTM_MAX_SPLITS; s++) {
         if (!(axes >> wanted->splits[s].axis & 1)) return "the result is split by an axis it does not name";
-        axes &= (uint16_t)~(1 << wanted->splits[s].axis);
+        axes &= (uint16_t) ~(1 << wanted->splits[s].axis);
         layout->splits[layout->count++] = wanted->splits[s];
     }
     return axes ? "an axis it names does not split the result" : NULL;
 }
 
 static void check_layout_op(verifier *v, const dtm_op_data *op) {
-    if (op->n_operands != op->n_results) BREAK(v, op, 505, "%s has %u operands and %u results", op_title(v, op), op->n_operands, op->n_results);
+    if (op->n_operands != op->n_results)
+        BREAK(v, op, 505, "%s has %u operands and %u results", op_title(v, op), op->n_operands, op->n_results);
     for (uint32_t i = 0; i < op->n_operands; i++) {
         dtm_type_data type = *dtm_value_type(v->module, op->operands[i]);
         const dtm_type_data *result = dtm_value_type(v->module, op->results[i]);
@@ -298,8 +310,11 @@ static bool may_hold_keys_alike(const dtm_op_data *op, const dtm_factor *f) {
     return attention && f->n_names == 2;
 }
 
-/* What a dot adds to (its third operand) is of the result's type, whatever that is; the laws are those of the others. */
-static uint32_t judged_operands(const dtm_op_data *op) { return op->kind == DTM_OP_DOT ? 2 : op->n_operands; }
+/* What a dot adds to (its third operand) is of the result's type, whatever that is; the laws are those of the others.
+ */
+static uint32_t judged_operands(const dtm_op_data *op) {
+    return op->kind == DTM_OP_DOT ? 2 : op->n_operands;
+}
 
 static void check_added(verifier *v, const dtm_op_data *op) {
     if (op->kind != DTM_OP_DOT || op->n_operands < 3) return;
@@ -441,10 +456,11 @@ static void check_blocks(verifier *v, const dtm_op_data *op, const dtm_factor *f
         const dtm_type_data *type = dtm_value_type(v->module, value);
         cut_of here = {&type->layout[dim], of_result ? f->result_unit[index] : f->operand_unit[index], type->dims[dim],
                        value};
-        bool keys = may_hold_keys_alike(op, f) && (of_result ? op->kind == DTM_OP_ATTENTION_BACKWARD && index > 0
-                                                              : index == 1 || index == 2);
+        bool keys = may_hold_keys_alike(op, f) &&
+                    (of_result ? op->kind == DTM_OP_ATTENTION_BACKWARD && index > 0 : index == 1 || index == 2);
         if (keys && first.layout && here.layout->count < first.layout->count) continue;
-        if (!first.layout) first = here;
+        if (!first.layout)
+            first = here;
         else if (!same_blocks(v, &first, &here))
             BREAK(v, op, 506, "%s: blocks of %s differ: %s is %s, %s is %s", op_title(v, op),
                   dtm_dim_name(v->module, f->names[0]), name_of(v, first.value), type_text(v, first.value),
@@ -486,12 +502,18 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
     bool structure = data->body != 0, layout = data->kind >= DTM_OP_RELAYOUT;
     bool was_good = v->good;
     v->good = true;
-    if (data->kind == DTM_OP_CARRY) check_carry(v, data, op);
-    else if (data->kind == DTM_OP_LAST) check_last(v, data);
-    else if (data->kind == DTM_OP_ACCUMULATE) check_accumulate(v, data, op);
-    else if (layout) check_layout_op(v, data);
-    else if (data->kind >= DTM_OP_REPORT && data->kind <= DTM_OP_GRADIENT) check_sink(v, data);
-    else if (!structure) check_splits(v, op);
+    if (data->kind == DTM_OP_CARRY)
+        check_carry(v, data, op);
+    else if (data->kind == DTM_OP_LAST)
+        check_last(v, data);
+    else if (data->kind == DTM_OP_ACCUMULATE)
+        check_accumulate(v, data, op);
+    else if (layout)
+        check_layout_op(v, data);
+    else if (data->kind >= DTM_OP_REPORT && data->kind <= DTM_OP_GRADIENT)
+        check_sink(v, data);
+    else if (!structure)
+        check_splits(v, op);
     v->good &= was_good;
 }
 

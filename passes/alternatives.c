@@ -62,8 +62,7 @@ static void try_meshes(tries *t) {
 
 static const char *rule_text(const tries *t, const dtm_module *module, const dtm_splits_rule *rule) {
     dtm_text text = {t->arena, NULL, 0, 0};
-    dtm_text_printf(&text, "%s splits",
-                    dtm_string_text(module->context, module->settings.mesh.axes[rule->axis].name));
+    dtm_text_printf(&text, "%s splits", dtm_string_text(module->context, module->settings.mesh.axes[rule->axis].name));
     for (int i = 0; i < rule->count; i++)
         dtm_text_printf(&text, "%s%s", i ? ", " : " ", dtm_dim_name(module, rule->dims[i]));
     if (!rule->count) dtm_text_printf(&text, " nothing");

@@ -15,9 +15,12 @@ void dtm_text_bytes(dtm_text *out, double bytes) {
 }
 
 void dtm_text_seconds(dtm_text *out, double seconds) {
-    if (seconds < 1e-3) dtm_text_printf(out, "%.1f us", seconds * 1e6);
-    else if (seconds < 1) dtm_text_printf(out, "%.1f ms", seconds * 1e3);
-    else dtm_text_printf(out, "%.2f s", seconds);
+    if (seconds < 1e-3)
+        dtm_text_printf(out, "%.1f us", seconds * 1e6);
+    else if (seconds < 1)
+        dtm_text_printf(out, "%.1f ms", seconds * 1e3);
+    else
+        dtm_text_printf(out, "%.2f s", seconds);
 }
 
 typedef struct explainer {
@@ -31,7 +34,9 @@ typedef struct explainer {
     dtm_text *out;
 } explainer;
 
-static const char *string_text(const explainer *e, dtm_string s) { return dtm_string_text(e->module->context, s); }
+static const char *string_text(const explainer *e, dtm_string s) {
+    return dtm_string_text(e->module->context, s);
+}
 
 static const char *bytes_text(const explainer *e, double bytes) {
     dtm_text text = {e->scratch, NULL, 0, 0};
@@ -99,8 +104,10 @@ static void print_table(const explainer *e) {
             if (strlen(cells[r][c]) > widths[c]) widths[c] = strlen(cells[r][c]);
     for (size_t r = 0; r < rows; r++) {
         for (int c = 0; c < COLUMNS; c++) {
-            if (c == COLUMNS - 1) dtm_text_printf(e->out, "  %s", cells[r][c]);
-            else dtm_text_printf(e->out, right[c] ? "  %*s" : "  %-*s", (int)widths[c], cells[r][c]);
+            if (c == COLUMNS - 1)
+                dtm_text_printf(e->out, "  %s", cells[r][c]);
+            else
+                dtm_text_printf(e->out, right[c] ? "  %*s" : "  %-*s", (int)widths[c], cells[r][c]);
         }
         dtm_text_printf(e->out, "\n");
     }
@@ -118,8 +125,7 @@ static const char *subject_of(const explainer *e, const dtm_op_data *op) {
 
 static const char *line_text(const explainer *e, const dtm_op_data *op) {
     if (!op->place.line) return "";
-    if (op->place.file)
-        return dtm_arena_printf(e->scratch, ", %s:%u", string_text(e, op->place.file), op->place.line);
+    if (op->place.file) return dtm_arena_printf(e->scratch, ", %s:%u", string_text(e, op->place.file), op->place.line);
     return dtm_arena_printf(e->scratch, ", line %u", op->place.line);
 }
 
@@ -145,8 +151,10 @@ static void print_numbers(const explainer *e, const dtm_alternative **without, c
         if (without[i] != edit) continue;
         size_t end = i;
         while (end + 1 < e->ledger.count && without[end + 1] == edit) end++;
-        if (end == i) dtm_text_printf(e->out, "%s%zu", before, i + 1);
-        else dtm_text_printf(e->out, "%s%zu-%zu", before, i + 1, end + 1);
+        if (end == i)
+            dtm_text_printf(e->out, "%s%zu", before, i + 1);
+        else
+            dtm_text_printf(e->out, "%s%zu-%zu", before, i + 1, end + 1);
         before = ", ";
         i = end;
     }
@@ -205,7 +213,9 @@ static const char *machine_name(const explainer *e) {
 static void print_memory(const explainer *e) {
     if (!e->module->arena_bytes) return;
     dtm_memory_account m = dtm_memory_account_of(e->module);
-    dtm_text_printf(e->out, "\n  memory a rank   %s: weights %s, gradients %s, optimizer %s, activations %s, workspace %s, communication %s\n",
+    dtm_text_printf(e->out,
+                    "\n  memory a rank   %s: weights %s, gradients %s, optimizer %s, activations %s, workspace %s, "
+                    "communication %s\n",
                     bytes_text(e, (double)e->module->arena_bytes), bytes_text(e, (double)m.weights),
                     bytes_text(e, (double)m.gradients), bytes_text(e, (double)m.optimizer),
                     bytes_text(e, (double)m.activations), bytes_text(e, (double)m.workspace),
@@ -216,7 +226,8 @@ static void print_memory(const explainer *e) {
                     def ? line_text(e, dtm_op_get(e->module, def)) : "");
     dtm_machine machine = dtm_machine_of(e->module);
     if (machine.memory > 0 && (double)e->module->arena_bytes > machine.memory)
-        dtm_text_printf(e->out, "                  more than the machine's %s a device\n", bytes_text(e, machine.memory));
+        dtm_text_printf(e->out, "                  more than the machine's %s a device\n",
+                        bytes_text(e, machine.memory));
 }
 
 static void explain_text(const explainer *e) {
@@ -242,17 +253,22 @@ static void print_json_string(dtm_text *out, const char *text) {
     dtm_text_printf(out, "\"");
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\') dtm_text_printf(out, "\\%c", c);
-        else if (c < 0x20) dtm_text_printf(out, "\\u%04x", c);
-        else dtm_text_append(out, text, 1);
+        if (c == '"' || c == '\\')
+            dtm_text_printf(out, "\\%c", c);
+        else if (c < 0x20)
+            dtm_text_printf(out, "\\u%04x", c);
+        else
+            dtm_text_append(out, text, 1);
     }
     dtm_text_printf(out, "\"");
 }
 
 static void print_json_number(dtm_text *out, const char *key, double number) {
     dtm_text_printf(out, ",\"%s\":", key);
-    if (isfinite(number)) dtm_text_number(out, number);
-    else dtm_text_printf(out, "null");
+    if (isfinite(number))
+        dtm_text_number(out, number);
+    else
+        dtm_text_printf(out, "null");
 }
 
 static void explain_json_entry(const explainer *e, size_t index) {
@@ -308,7 +324,8 @@ void dtm_explain(const dtm_module *source, dtm_module *module, const dtm_explain
     explainer e = {.module = module, .options = options, .scratch = dtm_arena_create(), .out = out};
     e.ledger = dtm_ledger_of(module, e.scratch);
     e.step_time = dtm_step_time(module);
-    if (options->json) explain_json(&e);
+    if (options->json)
+        explain_json(&e);
     else {
         e.alternatives = source ? dtm_alternatives_of(source, e.scratch, &e.n_alternatives) : NULL;
         explain_text(&e);

@@ -1,14 +1,14 @@
-/* fuse_collectives: joins collectives that go over the same axes into one (a bucket), where what the machine model says is
- * saved in latency exceeds what packing costs. Nothing else moves, so every rank keeps one order.
+/* fuse_collectives: joins collectives that go over the same axes into one (a bucket), where what the machine model says
+ * is saved in latency exceeds what packing costs. Nothing else moves, so every rank keeps one order.
  *
  *     up.d   = all_reduce(up.d.term on dp)
  *     down.d = all_reduce(down.d.term on dp)
  * becomes
  *     up.d, down.d = all_reduce(up.d.term, down.d.term on dp)
  *
- * A collective waits in its region's open bucket as long as nothing reads a member's result: the bucket stands where its
- * last member stood. Once something has read one, the bucket's place is fixed, and a later collective joins it only if
- * its operands stand before that place. */
+ * A collective waits in its region's open bucket as long as nothing reads a member's result: the bucket stands where
+ * its last member stood. Once something has read one, the bucket's place is fixed, and a later collective joins it only
+ * if its operands stand before that place. */
 #include "passes/cost.h"
 #include "passes/passes.h"
 
@@ -21,7 +21,7 @@ typedef struct bucket {
     size_t count;
     double alone; /* seconds, the members one by one */
     int64_t payload;
-    bool fixed; /* something has read a member */
+    bool fixed;   /* something has read a member */
     size_t place; /* where it stands, an index of the region's operators as they were */
 } bucket;
 

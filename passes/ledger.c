@@ -20,7 +20,8 @@ static void collect(dtm_module *module, dtm_op op, void *state) {
     entry.tensors = data->n_operands;
     for (dtm_op at = dtm_enclosing(module, op, DTM_OP_NONE); at; at = dtm_enclosing(module, at, DTM_OP_NONE)) {
         const dtm_op_data *around = dtm_op_get(module, at);
-        if (around->kind == DTM_OP_REPEAT || around->kind == DTM_OP_MICROBATCH) entry.count *= around->attributes.copies;
+        if (around->kind == DTM_OP_REPEAT || around->kind == DTM_OP_MICROBATCH)
+            entry.count *= around->attributes.copies;
         if (around->kind == DTM_OP_MICROBATCH) entry.copies *= around->attributes.copies;
         if (around->kind == DTM_OP_REPEAT && !entry.repeat) entry.repeat = around->attributes.name;
         if (around->kind >= DTM_OP_FORWARD && around->kind <= DTM_OP_UPDATE && !entry.phase) entry.phase = around->kind;
@@ -43,7 +44,8 @@ static void add_time(dtm_module *module, dtm_op op, void *state) {
     double count = 1;
     for (dtm_op at = dtm_enclosing(module, op, DTM_OP_NONE); at; at = dtm_enclosing(module, at, DTM_OP_NONE)) {
         const dtm_op_data *around = dtm_op_get(module, at);
-        if (around->kind == DTM_OP_REPEAT || around->kind == DTM_OP_MICROBATCH) count *= (double)around->attributes.copies;
+        if (around->kind == DTM_OP_REPEAT || around->kind == DTM_OP_MICROBATCH)
+            count *= (double)around->attributes.copies;
     }
     bool collective = dtm_is_collective(data->kind);
     *(double *)state += count * (collective ? dtm_collective_cost_of(module, op).time : dtm_op_time(module, op));
@@ -91,9 +93,9 @@ static bool check_contract(dtm_module *module, const dtm_ledger *ledger, const d
         if (meets(module, rule, &ledger->entries[i]))
             count += is_repeat_place(module, rule) ? 1 : ledger->entries[i].count;
     if (rule->at_most ? (double)count <= rule->bound : (double)count == rule->bound) return true;
-    dtm_error(module->context, rule->span, 701, "expected %s%lld %s%s%s, there are %lld", rule->at_most ? "at most " : "",
-              (long long)rule->bound, dtm_op_rows[rule->collective].name, rule->place ? " in " : "",
-              dtm_string_text(module->context, rule->place), (long long)count);
+    dtm_error(module->context, rule->span, 701, "expected %s%lld %s%s%s, there are %lld",
+              rule->at_most ? "at most " : "", (long long)rule->bound, dtm_op_rows[rule->collective].name,
+              rule->place ? " in " : "", dtm_string_text(module->context, rule->place), (long long)count);
     int named = 0;
     for (size_t i = 0; i < ledger->count && named < 4; i++) {
         if (!meets(module, rule, &ledger->entries[i])) continue;
@@ -122,8 +124,10 @@ bool dtm_ledger_check(dtm_module *module, const dtm_ledger *ledger) {
     bool good = true;
     for (size_t i = 0; i < module->settings.n_expects; i++) {
         const dtm_expect_rule *rule = &module->settings.expects[i];
-        if (rule->kind == DTM_EXPECT_COLLECTIVE) good &= check_contract(module, ledger, rule);
-        else if (module->arena_bytes) good &= check_memory(module, rule);
+        if (rule->kind == DTM_EXPECT_COLLECTIVE)
+            good &= check_contract(module, ledger, rule);
+        else if (module->arena_bytes)
+            good &= check_memory(module, rule);
     }
     return good;
 }
@@ -133,7 +137,8 @@ bool dtm_ledger_check(dtm_module *module, const dtm_ledger *ledger) {
 static double sent_on(const dtm_ledger *ledger, int axis) {
     double sent = 0;
     for (size_t i = 0; i < ledger->count; i++)
-        if (ledger->entries[i].axes == 1u << axis) sent += (double)ledger->entries[i].cost.sent * (double)ledger->entries[i].count;
+        if (ledger->entries[i].axes == 1u << axis)
+            sent += (double)ledger->entries[i].cost.sent * (double)ledger->entries[i].count;
     return sent;
 }
 

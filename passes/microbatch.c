@@ -1,6 +1,6 @@
-/* microbatch: brings the time axis to life. Up to here the microbatches of a step were an axis of the mesh like any other;
- * now what varies over them goes into a loop, what does not stays before it, and what is pending over them is accumulated
- * in the loop and complete after it, so that gradients are reduced once a step.
+/* microbatch: brings the time axis to life. Up to here the microbatches of a step were an axis of the mesh like any
+ * other; now what varies over them goes into a loop, what does not stays before it, and what is pending over them is
+ * accumulated in the loop and complete after it, so that gradients are reduced once a step.
  *
  *     forward { weight w; x; h; loss.term : sum@dp.microbatch; loss = all_reduce(loss.term on dp.microbatch) }
  *     backward { w.d = all_reduce(w.d.term on dp.microbatch) }
@@ -27,7 +27,7 @@ typedef struct splitter {
     uint16_t time; /* bit of the time axis */
     int64_t count;
     dtm_string loop_name;
-    phase *phases; /* by operator */
+    phase *phases;         /* by operator */
     dtm_value *early_copy; /* by value: its copy in the early loop */
     dtm_region early;      /* body of the early loop's forward region; 0: not made yet */
     dtm_op early_loop;
@@ -60,8 +60,8 @@ static void accumulate_term(splitter *s, dtm_op op) {
     dtm_builder builder = dtm_builder_after(module, dtm_value_get(module, term)->def);
     builder.why = dtm_string_of(module->context, "a sum over microbatches is complete after the last");
     bool sent = dtm_op_get(module, op)->attributes.axes & ~s->time;
-    const char *name = sent ? dtm_arena_printf(s->scratch, "%s.sum", dtm_value_name(module, result))
-                            : dtm_value_name(module, result);
+    const char *name =
+        sent ? dtm_arena_printf(s->scratch, "%s.sum", dtm_value_name(module, result)) : dtm_value_name(module, result);
     if (!sent) dtm_value_rename(module, result, dtm_arena_printf(s->scratch, "%s.replaced", name));
     dtm_op accumulate = dtm_build_op(&builder, DTM_OP_ACCUMULATE, &term, 1, NULL, &made, 1, name);
     dtm_value sum = dtm_result(module, accumulate, 0);
@@ -78,16 +78,19 @@ static void rewrite_reductions(splitter *s, dtm_region region) {
     for (size_t i = 0; i < s->module->regions[region].n_ops; i++) {
         dtm_op op = s->module->regions[region].ops[i];
         const dtm_op_data *data = dtm_op_get(s->module, op);
-        if (data->body) rewrite_reductions(s, data->body);
+        if (data->body)
+            rewrite_reductions(s, data->body);
         else if (data->kind == DTM_OP_ALL_REDUCE && data->attributes.axes & s->time) {
             accumulate_term(s, op);
             i = 0; /* the region has changed; reductions done are no longer over time */
         } else if (data->kind > DTM_OP_AS_TERM && data->attributes.axes & s->time) {
             s->good = false;
-            dtm_error(s->module->context, data->span, 411,
-                      "%s would need its microbatches side by side (%s over the microbatches), which no loop over them has",
-                      dtm_value_name(s->module, data->operands[0]), dtm_op_rows[data->kind].name);
-            dtm_help(s->module->context, "remove `microbatches %lld`, or reduce the value over the batch", (long long)s->count);
+            dtm_error(
+                s->module->context, data->span, 411,
+                "%s would need its microbatches side by side (%s over the microbatches), which no loop over them has",
+                dtm_value_name(s->module, data->operands[0]), dtm_op_rows[data->kind].name);
+            dtm_help(s->module->context, "remove `microbatches %lld`, or reduce the value over the batch",
+                     (long long)s->count);
         }
     }
 }
@@ -106,7 +109,8 @@ static void classify(dtm_module *module, dtm_op op, void *state) {
     const dtm_op_data *data = dtm_op_get(module, op);
     if (data->body) return;
     phase is = dtm_enclosing(module, op, DTM_OP_UPDATE) ? AFTER : BEFORE;
-    if (varies(s, data)) is = LOOP;
+    if (varies(s, data))
+        is = LOOP;
     else
         for (uint32_t i = 0; i < data->n_operands; i++) {
             phase operand = value_phase(s, data->operands[i]);
@@ -120,9 +124,10 @@ static void classify(dtm_module *module, dtm_op op, void *state) {
 static void refuse(splitter *s, dtm_op accumulate, dtm_op reader) {
     const dtm_op_data *data = dtm_op_get(s->module, accumulate), *reads = dtm_op_get(s->module, reader);
     s->good = false;
-    dtm_error(s->module->context, reads->span, 410,
-              "`%s` reads %s, a sum over the whole batch that depends on weights, before the %lld microbatches have ended",
-              dtm_op_rows[reads->kind].name, dtm_value_name(s->module, data->results[0]), (long long)s->count);
+    dtm_error(
+        s->module->context, reads->span, 410,
+        "`%s` reads %s, a sum over the whole batch that depends on weights, before the %lld microbatches have ended",
+        dtm_op_rows[reads->kind].name, dtm_value_name(s->module, data->results[0]), (long long)s->count);
     dtm_note(s->module->context, data->span, "%s is summed here", dtm_value_name(s->module, data->operands[0]));
     dtm_help(s->module->context, "remove `microbatches %lld`", (long long)s->count);
 }
@@ -131,7 +136,8 @@ static void make_early_loop(splitter *s) {
     if (s->early) return;
     dtm_builder builder = dtm_builder_at_end(s->module, s->module->body);
     dtm_attributes attributes = dtm_attributes_default(DTM_OP_MICROBATCH);
-    attributes.name = dtm_string_printf(s->module->context, "%s_first", dtm_string_text(s->module->context, s->loop_name));
+    attributes.name =
+        dtm_string_printf(s->module->context, "%s_first", dtm_string_text(s->module->context, s->loop_name));
     attributes.copies = s->count;
     s->early_loop = dtm_build_region(&builder, DTM_OP_MICROBATCH, &attributes);
     builder = dtm_builder_at_end(s->module, dtm_op_get(s->module, s->early_loop)->body);
@@ -139,7 +145,8 @@ static void make_early_loop(splitter *s) {
     s->early = dtm_op_get(s->module, forward)->body;
 }
 
-/* The value as the early loop has it: a copy of its operator there, of inputs alone. 0: it needs a weight or a repeat. */
+/* The value as the early loop has it: a copy of its operator there, of inputs alone. 0: it needs a weight or a repeat.
+ */
 static dtm_value copy_early(splitter *s, dtm_value value) {
     dtm_module *module = s->module;
     dtm_op def = dtm_value_get(module, value)->def;
@@ -156,9 +163,11 @@ static dtm_value copy_early(splitter *s, dtm_value value) {
     dtm_type types[4];
     for (uint32_t i = 0; i < data.n_results; i++) types[i] = dtm_value_get(module, data.results[i])->type;
     dtm_builder builder = {module, s->early, -1, data.span, data.place, 0};
-    builder.why = dtm_string_of(module->context, "of inputs alone: computed for the whole batch before the first microbatch");
+    builder.why =
+        dtm_string_of(module->context, "of inputs alone: computed for the whole batch before the first microbatch");
     const char *name = dtm_arena_printf(s->scratch, "%s.first", dtm_value_name(module, data.results[0]));
-    dtm_op copy = dtm_build_op(&builder, data.kind, operands, data.n_operands, &data.attributes, types, data.n_results, name);
+    dtm_op copy =
+        dtm_build_op(&builder, data.kind, operands, data.n_operands, &data.attributes, types, data.n_results, name);
     for (uint32_t i = 0; i < data.n_results; i++) s->early_copy[data.results[i]] = dtm_result(module, copy, i);
     return s->early_copy[value];
 }

@@ -26,8 +26,10 @@ int dtm_pass_find(dtm_context *context, const char *name) {
     }
     dtm_error(context, (dtm_span){0, 0, 0}, 203, "there is no pass `%s`", name);
     dtm_string nearest = dtm_string_nearest(context, name, names, dtm_n_passes);
-    if (nearest) dtm_help(context, "did you mean `%s`? `dtmc passes` lists them", dtm_string_text(context, nearest));
-    else dtm_help(context, "`dtmc passes` lists them");
+    if (nearest)
+        dtm_help(context, "did you mean `%s`? `dtmc passes` lists them", dtm_string_text(context, nearest));
+    else
+        dtm_help(context, "`dtmc passes` lists them");
     return -1;
 }
 

@@ -1,5 +1,5 @@
-/* dtmc build: passes, plan and kernels as C, the system compiler, one executable. Everything is made in a temporary folder
- * beside the output; the output appears by a rename, whole or not at all. */
+/* dtmc build: passes, plan and kernels as C, the system compiler, one executable. Everything is made in a temporary
+ * folder beside the output; the output appears by a rename, whole or not at all. */
 #include "frontend/dtmc/commands.h"
 
 #include "codegen/codegen.h"
@@ -53,8 +53,8 @@ static bool make_executable(const char *folder, const char *output) {
 }
 
 static void remove_folder(const char *folder) {
-    static const char *const names[] = {"plan.c",       "kernels.c",    "plan.o",   "kernels_v1.o", "kernels_v3.o",
-                                        "kernels_v4.o", "program", "messages"};
+    static const char *const names[] = {"plan.c",       "kernels.c",    "plan.o",  "kernels_v1.o",
+                                        "kernels_v3.o", "kernels_v4.o", "program", "messages"};
     char path[4200];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);

@@ -72,8 +72,8 @@ dtm_module *dtm_compile(dtm_context *context, const dtm_options *options, const 
     if (until && !*until) return module;
     if (!check_until(module, until)) goto failed;
     if (options->verify && !dtm_module_verify(module)) goto failed;
-    dtm_pipeline_options pipeline = {.until = until, .verify = options->verify, .validate = options->validate,
-                                     .seed = options->seed};
+    dtm_pipeline_options pipeline = {
+        .until = until, .verify = options->verify, .validate = options->validate, .seed = options->seed};
     if (until && module->after && strcmp(until, dtm_string_text(context, module->after)) == 0) return module;
     if (dtm_pipeline_run(module, &pipeline)) return module;
 failed:
@@ -152,9 +152,12 @@ static void print_difference(dtm_arena *arena, char *before, char *after) {
                                                                         : take;
         }
     for (size_t i = 0, j = 0; i < n || j < m;) {
-        if (i < n && j < m && strcmp(lines[0][i], lines[1][j]) == 0) i++, j++;
-        else if (j == m || (i < n && best[(i + 1) * width + j] >= best[i * width + j + 1])) printf("- %s\n", lines[0][i++]);
-        else printf("+ %s\n", lines[1][j++]);
+        if (i < n && j < m && strcmp(lines[0][i], lines[1][j]) == 0)
+            i++, j++;
+        else if (j == m || (i < n && best[(i + 1) * width + j] >= best[i * width + j + 1]))
+            printf("- %s\n", lines[0][i++]);
+        else
+            printf("+ %s\n", lines[1][j++]);
     }
     free(best);
 }
@@ -214,7 +217,8 @@ static int explain_code(const char *code) {
 }
 
 static bool is_code(const char *text) {
-    return (*text == 'E' || *text == 'W') && text[1] && !text[1 + strspn(text + 1, "0123456789")] && access(text, F_OK) != 0;
+    return (*text == 'E' || *text == 'W') && text[1] && !text[1 + strspn(text + 1, "0123456789")] &&
+           access(text, F_OK) != 0;
 }
 
 int dtm_command_explain(const dtm_options *options) {
@@ -246,8 +250,11 @@ int dtm_command_run(const dtm_options *options) {
     dtm_module *module = dtm_compile(context, options, options->after ? options->after : "autodiff");
     bool failed = !module;
     if (module) {
-        uint64_t seed = options->seed ? options->seed : module->settings.train.present ? module->settings.train.seed : 1;
-        dtm_interpret_options interpret = {.steps = options->steps, .seed = seed,
+        uint64_t seed = options->seed                    ? options->seed
+                        : module->settings.train.present ? module->settings.train.seed
+                                                         : 1;
+        dtm_interpret_options interpret = {.steps = options->steps,
+                                           .seed = seed,
                                            .keep_step = options->value ? (options->steps ? options->steps : 1) : 0,
                                            .check_storage = module->arena_bytes > 0};
         dtm_interpretation *result = dtm_interpret(module, &interpret);

@@ -62,7 +62,8 @@ static const struct {
      "FILE may be `-` for standard input.\n",
      0},
     {"ir",
-     "dtmc ir FILE: prints the program as it is after a pass, in the .dtm language, with types and layouts written out:\n"
+     "dtmc ir FILE: prints the program as it is after a pass, in the .dtm language, with types and layouts written "
+     "out:\n"
      "    f32[B=8@dp, S=256, F=704@tp] sum@cp      B split over dp, F over tp; a term of a sum over cp\n"
      "A dump can be edited and read again: dtmc ir x.dtm --after shard | dtmc ir - --from shard.\n"
      "\n"
@@ -73,7 +74,8 @@ static const struct {
      1},
     {"explain",
      "dtmc explain FILE: the ledger of a step: every collective, when it runs, over which axis, how many bytes a rank\n"
-     "sends, over which link, how long it takes by the machine model, the line and rule that forced it, and the cheapest\n"
+     "sends, over which link, how long it takes by the machine model, the line and rule that forced it, and the "
+     "cheapest\n"
      "change that would remove it; then what a rank holds in memory, by kind.\n"
      "\n"
      "    --json            the same for programs\n"
@@ -81,7 +83,8 @@ static const struct {
      "dtmc explain E0304: what an error means and how to get rid of it.\n",
      1},
     {"run",
-     "dtmc run FILE: interprets the program on random inputs, on all ranks of its mesh in this process, by plain loops in\n"
+     "dtmc run FILE: interprets the program on random inputs, on all ranks of its mesh in this process, by plain loops "
+     "in\n"
      "double precision, and prints loss, gradient norm and gradients. It is the judge of every pass, slow and simple.\n"
      "\n"
      "    --after PASS      run it as it is after PASS\n"

@@ -7,7 +7,13 @@
 #include <string.h>
 
 typedef enum command_bit {
-    BUILD = 1, CHECK = 2, FMT = 4, IR = 8, EXPLAIN = 16, RUN = 32, PASSES = 64,
+    BUILD = 1,
+    CHECK = 2,
+    FMT = 4,
+    IR = 8,
+    EXPLAIN = 16,
+    RUN = 32,
+    PASSES = 64,
     COMPILES = BUILD | CHECK | IR | EXPLAIN | RUN,
 } command_bit;
 
@@ -16,8 +22,12 @@ static const struct {
     int bit;
     int (*run)(const dtm_options *);
 } commands[] = {
-    {"build", BUILD, dtm_command_build}, {"check", CHECK, dtm_command_check},       {"fmt", FMT, dtm_command_fmt},
-    {"ir", IR, dtm_command_ir},          {"explain", EXPLAIN, dtm_command_explain}, {"run", RUN, dtm_command_run},
+    {"build", BUILD, dtm_command_build},
+    {"check", CHECK, dtm_command_check},
+    {"fmt", FMT, dtm_command_fmt},
+    {"ir", IR, dtm_command_ir},
+    {"explain", EXPLAIN, dtm_command_explain},
+    {"run", RUN, dtm_command_run},
     {"passes", PASSES, dtm_command_passes},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
@@ -30,23 +40,57 @@ static void set_define(dtm_options *o, const char *value) {
 static void set_set(dtm_options *o, const char *value) {
     if (o->check.n_sets < DTM_MOST_OPTIONS) o->sets[o->check.n_sets++] = value;
 }
-static void set_mesh(dtm_options *o, const char *value) { o->check.mesh = value; }
-static void set_output(dtm_options *o, const char *value) { o->output = value; }
-static void set_emit(dtm_options *o, const char *value) { o->emit = value; }
-static void set_target(dtm_options *o, const char *value) { o->target = value; }
-static void set_after(dtm_options *o, const char *value) { o->after = value; }
-static void set_from(dtm_options *o, const char *value) { o->from = value; }
-static void set_only(dtm_options *o, const char *value) { o->only = value; }
-static void set_value(dtm_options *o, const char *value) { o->value = value; }
-static void set_steps(dtm_options *o, const char *value) { o->steps = strtoll(value, NULL, 10); }
-static void set_seed(dtm_options *o, const char *value) { o->seed = strtoull(value, NULL, 10); }
-static void set_check(dtm_options *o, const char *value) { (void)value, o->check_only = true; }
-static void set_write(dtm_options *o, const char *value) { (void)value, o->write = true; }
-static void set_json(dtm_options *o, const char *value) { (void)value, o->json = true; }
-static void set_verify(dtm_options *o, const char *value) { (void)value, o->verify = true; }
-static void set_validate(dtm_options *o, const char *value) { (void)value, o->validate = true; }
-static void set_diff(dtm_options *o, const char *value) { (void)value, o->diff = true; }
-static void set_memory(dtm_options *o, const char *value) { (void)value, o->memory = true; }
+static void set_mesh(dtm_options *o, const char *value) {
+    o->check.mesh = value;
+}
+static void set_output(dtm_options *o, const char *value) {
+    o->output = value;
+}
+static void set_emit(dtm_options *o, const char *value) {
+    o->emit = value;
+}
+static void set_target(dtm_options *o, const char *value) {
+    o->target = value;
+}
+static void set_after(dtm_options *o, const char *value) {
+    o->after = value;
+}
+static void set_from(dtm_options *o, const char *value) {
+    o->from = value;
+}
+static void set_only(dtm_options *o, const char *value) {
+    o->only = value;
+}
+static void set_value(dtm_options *o, const char *value) {
+    o->value = value;
+}
+static void set_steps(dtm_options *o, const char *value) {
+    o->steps = strtoll(value, NULL, 10);
+}
+static void set_seed(dtm_options *o, const char *value) {
+    o->seed = strtoull(value, NULL, 10);
+}
+static void set_check(dtm_options *o, const char *value) {
+    (void)value, o->check_only = true;
+}
+static void set_write(dtm_options *o, const char *value) {
+    (void)value, o->write = true;
+}
+static void set_json(dtm_options *o, const char *value) {
+    (void)value, o->json = true;
+}
+static void set_verify(dtm_options *o, const char *value) {
+    (void)value, o->verify = true;
+}
+static void set_validate(dtm_options *o, const char *value) {
+    (void)value, o->validate = true;
+}
+static void set_diff(dtm_options *o, const char *value) {
+    (void)value, o->diff = true;
+}
+static void set_memory(dtm_options *o, const char *value) {
+    (void)value, o->memory = true;
+}
 
 typedef struct flag {
     const char *name;
@@ -56,16 +100,25 @@ typedef struct flag {
 } flag;
 
 static const flag flags[] = {
-    {"-D", COMPILES, false, true, set_define},    {"--mesh", COMPILES, false, true, set_mesh},
-    {"--set", COMPILES, false, true, set_set},    {"-o", BUILD, false, true, set_output},
-    {"--emit", BUILD, false, true, set_emit},     {"--target", BUILD, false, true, set_target},
-    {"--after", IR | RUN, false, true, set_after}, {"--from", BUILD | IR | RUN | EXPLAIN, false, true, set_from},
-    {"--only", IR, false, true, set_only},        {"--diff", IR, false, false, set_diff},
-    {"--value", RUN, false, true, set_value},     {"--steps", RUN, true, true, set_steps},
-    {"--seed", RUN, true, true, set_seed},        {"--check", FMT, false, false, set_check},
-    {"--write", FMT, false, false, set_write},    {"--json", EXPLAIN, false, false, set_json},
+    {"-D", COMPILES, false, true, set_define},
+    {"--mesh", COMPILES, false, true, set_mesh},
+    {"--set", COMPILES, false, true, set_set},
+    {"-o", BUILD, false, true, set_output},
+    {"--emit", BUILD, false, true, set_emit},
+    {"--target", BUILD, false, true, set_target},
+    {"--after", IR | RUN, false, true, set_after},
+    {"--from", BUILD | IR | RUN | EXPLAIN, false, true, set_from},
+    {"--only", IR, false, true, set_only},
+    {"--diff", IR, false, false, set_diff},
+    {"--value", RUN, false, true, set_value},
+    {"--steps", RUN, true, true, set_steps},
+    {"--seed", RUN, true, true, set_seed},
+    {"--check", FMT, false, false, set_check},
+    {"--write", FMT, false, false, set_write},
+    {"--json", EXPLAIN, false, false, set_json},
     {"--memory", EXPLAIN, false, false, set_memory},
-    {"--verify", COMPILES, false, false, set_verify}, {"--validate", COMPILES, false, false, set_validate},
+    {"--verify", COMPILES, false, false, set_verify},
+    {"--validate", COMPILES, false, false, set_validate},
 };
 enum { N_FLAGS = sizeof flags / sizeof *flags };
 
@@ -90,7 +143,9 @@ static const flag *find_flag(const char *argument, int command, const char **val
     return NULL;
 }
 
-static bool is_number(const char *text) { return *text && !text[strspn(text, "0123456789")]; }
+static bool is_number(const char *text) {
+    return *text && !text[strspn(text, "0123456789")];
+}
 
 static int parse_flags(int index, int argc, char **argv, dtm_options *options) {
     const char *command = commands[index].name;

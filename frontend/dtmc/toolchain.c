@@ -72,7 +72,9 @@ static pid_t start(command *c, const char *messages) {
     int failed = posix_spawnp(&child, c->words[0], &actions, NULL, c->words, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (!failed) return child;
-    fprintf(stderr, "dtmc build: cannot run the C compiler `%s`: %s\n   help: install one (on Debian: apt-get install gcc), or name one in the environment variable CC\n",
+    fprintf(stderr,
+            "dtmc build: cannot run the C compiler `%s`: %s\n   help: install one (on Debian: apt-get install gcc), or "
+            "name one in the environment variable CC\n",
             c->words[0], strerror(failed));
     return -1;
 }
@@ -123,7 +125,8 @@ bool dtm_toolchain_compile(const dtm_toolchain *t, const char *folder) {
         {"kernels.c", "kernels_v1.o", "-DDTM_ISA=v1 " DTM_CONFIG_KERNEL_FLAGS},
 #if defined(__x86_64__)
         {"kernels.c", "kernels_v3.o", "-DDTM_ISA=v3 -march=x86-64-v3 " DTM_CONFIG_KERNEL_FLAGS},
-        {"kernels.c", "kernels_v4.o", "-DDTM_ISA=v4 -march=x86-64-v4 -mprefer-vector-width=512 " DTM_CONFIG_KERNEL_FLAGS},
+        {"kernels.c", "kernels_v4.o",
+         "-DDTM_ISA=v4 -march=x86-64-v4 -mprefer-vector-width=512 " DTM_CONFIG_KERNEL_FLAGS},
 #endif
     };
     enum { N = sizeof units / sizeof *units };
@@ -142,9 +145,12 @@ bool dtm_toolchain_compile(const dtm_toolchain *t, const char *folder) {
 }
 
 bool dtm_toolchain_link(const dtm_toolchain *t, const char *folder, const char *output) {
-    static const char *const objects[] = {"plan.o", "kernels_v1.o",
+    static const char *const objects[] = {
+        "plan.o",
+        "kernels_v1.o",
 #if defined(__x86_64__)
-                                          "kernels_v3.o", "kernels_v4.o",
+        "kernels_v3.o",
+        "kernels_v4.o",
 #endif
     };
     command c = {.count = 0};
