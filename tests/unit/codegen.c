@@ -1,0 +1,110 @@
+/* From a module built by hand to memory and plan: what is fused, where values lie, and that the same module gives the
+ * same bytes. */
+#include "codegen/codegen.h"
+#include "passes/passes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int failures;
+
+static void expect(bool good, const char *what) {
+    if (good) return;
+    printf("failed: %s\n", what);
+    failures++;
+}
+
+/* y = rmsnorm-like of x + dot(x, w), in a repeat; then a sum over everything. */
+static dtm_module *made(dtm_context *context) {
+    dtm_module *module = dtm_module_create(context);
+    module->name = dtm_string_of(context, "made");
+    dtm_span nowhere = {0, 0, 0};
+    dtm_dim b = dtm_dim_add(module, dtm_string_of(context, "B"), 4, nowhere);
+    dtm_dim d = dtm_dim_add(module, dtm_string_of(context, "D"), 8, nowhere);
+    dtm_dim e = dtm_dim_add(module, dtm_string_of(context, "E"), 8, nowhere);
+    dtm_type x_type = dtm_type_make(module, DTM_F32, 2, (dtm_dim[]){b, d});
+    dtm_type w_type = dtm_type_make(module, DTM_F32, 2, (dtm_dim[]){d, e});
+    dtm_builder at = dtm_builder_at_end(module, module->body);
+    dtm_attributes attributes = dtm_attributes_default(DTM_OP_INPUT);
+    attributes.name = dtm_string_of(context, "x");
+    dtm_value x = dtm_result(module, dtm_build_op(&at, DTM_OP_INPUT, NULL, 0, &attributes, &x_type, 1, "x"), 0);
+    dtm_value started = dtm_build_unary(&at, DTM_OP_RELU, "started", x);
+    attributes = dtm_attributes_default(DTM_OP_REPEAT);
+    attributes.name = dtm_string_of(context, "layer");
+    attributes.copies = 3;
+    dtm_op repeat = dtm_build_region(&at, DTM_OP_REPEAT, &attributes);
+    dtm_builder in = dtm_builder_at_end(module, dtm_op_get(module, repeat)->body);
+    attributes = dtm_attributes_default(DTM_OP_WEIGHT);
+    attributes.name = dtm_string_of(context, "layer.{layer}.w");
+    attributes.init = DTM_INIT_ONES;
+    dtm_value w = dtm_result(module, dtm_build_op(&in, DTM_OP_WEIGHT, NULL, 0, &attributes, &w_type, 1, "w"), 0);
+    dtm_op carry = dtm_build_op(&in, DTM_OP_CARRY, (dtm_value[]){started, started}, 2, NULL, &x_type, 1, "h");
+    dtm_value h = dtm_result(module, carry, 0);
+    dtm_value product = dtm_build_over(&in, DTM_OP_DOT, "product", (dtm_value[]){h, w}, 2, &d, 1);
+    attributes = dtm_attributes_default(DTM_OP_RENAME);
+    attributes.n_over = attributes.n_as = 1;
+    attributes.over[0] = e;
+    attributes.as[0] = d;
+    dtm_value renamed = dtm_build(&in, DTM_OP_RENAME, "renamed", &product, 1, &attributes);
+    dtm_value square = dtm_build_unary(&in, DTM_OP_SQUARE, "square", renamed);
+    dtm_value mean = dtm_build_over(&in, DTM_OP_MEAN, "mean", &square, 1, &d, 1);
+    dtm_value scaled = dtm_build_binary(&in, DTM_OP_MUL, "scaled", renamed, mean);
+    dtm_value next = dtm_build_binary(&in, DTM_OP_ADD, "next", h, scaled);
+    dtm_op_get(module, carry)->operands[1] = next;
+    dtm_value last = dtm_build_unary(&at, DTM_OP_LAST, "out", next);
+    dtm_value sum = dtm_build_over(&at, DTM_OP_SUM, "sum", &last, 1, (dtm_dim[]){b, d}, 2);
+    attributes = dtm_attributes_default(DTM_OP_REPORT);
+    attributes.name = dtm_string_of(context, "sum");
+    dtm_build_op(&at, DTM_OP_REPORT, &sum, 1, &attributes, NULL, 0, "");
+    return module;
+}
+
+static dtm_value named(const dtm_module *module, const char *name) {
+    for (dtm_value v = 1; v < module->n_values; v++)
+        if (module->values[v].def && strcmp(dtm_value_name(module, v), name) == 0) return v;
+    return 0;
+}
+
+static const dtm_storage *place(const dtm_module *module, const char *name) {
+    return &module->values[named(module, name)].storage;
+}
+
+static void test_places(dtm_module *module) {
+    expect(place(module, "square")->offset < 0, "a value of one kernel alone needs no memory");
+    expect(place(module, "mean")->offset < 0, "nor does a reduction that only its kernel reads");
+    expect(place(module, "product")->offset == place(module, "renamed")->offset, "rename moves nothing");
+    expect(place(module, "next")->offset == place(module, "h")->offset, "what is carried is made in its own slot");
+    expect(place(module, "h")->modulus == 1, "one slot serves a chain that no other loop reads");
+    expect(place(module, "started")->offset == place(module, "h")->offset, "what it begins with is made there");
+    expect(place(module, "out")->offset == place(module, "h")->offset, "and what it ends with is there");
+    expect(place(module, "w")->modulus == 3 && place(module, "w")->stride == 256, "a weight has a slot a copy");
+    int fused = 0;
+    for (dtm_op op = 1; op < module->n_ops; op++) fused += module->ops[op].region && module->ops[op].kind == DTM_OP_FUSED;
+    expect(fused == 1, "square, mean, scaled, next are one kernel");
+}
+
+int main(void) {
+    char *texts[2][2];
+    for (int run = 0; run < 2; run++) {
+        dtm_context *context = dtm_context_create();
+        dtm_module *module = made(context);
+        expect(dtm_module_verify(module) && dtm_pass_fuse(module) && dtm_module_verify(module), "fuse keeps the laws");
+        expect(dtm_pass_memory(module) && dtm_module_verify(module), "memory keeps the laws");
+        test_places(module);
+        dtm_text plan = {dtm_context_arena(context), NULL, 0, 0}, kernels = plan;
+        expect(dtm_codegen(module, &plan, &kernels), "code is generated");
+        expect(strstr(plan.data, "DTM_PLAN_MATMUL") && strstr(plan.data, "DTM_PLAN_REPORT"), "the plan says what runs");
+        expect(strstr(kernels.data, "#pragma omp simd reduction(+ : t1)") != NULL, "a row is summed in lanes");
+        texts[run][0] = strdup(plan.data);
+        texts[run][1] = strdup(kernels.data);
+        dtm_diagnostics_print(context, stdout, false);
+        dtm_module_destroy(module);
+        dtm_context_destroy(context);
+    }
+    for (int i = 0; i < 2; i++) {
+        expect(strcmp(texts[0][i], texts[1][i]) == 0, "the same module gives the same bytes");
+        free(texts[0][i]);
+        free(texts[1][i]);
+    }
+    return failures != 0;
+}
