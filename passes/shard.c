@@ -62,13 +62,13 @@ bool shard_is_identity(dtm_op_kind kind) {
     return kind == DTM_OP_CARRY || kind == DTM_OP_LAST || kind == DTM_OP_OUTPUT || kind == DTM_OP_RELAYOUT;
 }
 
-double shard_local_bytes(const shard *s, dtm_value value, int axis) {
+double shard_local_bytes(const shard *s, dtm_value value, uint16_t without) {
     const dtm_module *m = s->module;
     const dtm_type_data *type = dtm_value_type(m, value);
     double parts[DTM_MAX_RANK], bytes = (double)dtm_dtype_bytes((dtm_dtype)type->dtype);
     for (int d = 0; d < type->rank; d++) parts[d] = 1;
     for (int a = 0; a < m->settings.mesh.count; a++) {
-        if (a == axis || !(s->axes >> a & 1)) continue;
+        if (without >> a & 1 || !(s->axes >> a & 1)) continue;
         shard_state state = shard_value_state(s, value, a);
         if (state >= STATE_DIM) parts[state - STATE_DIM] *= (double)m->settings.mesh.axes[a].size;
     }

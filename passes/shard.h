@@ -90,8 +90,8 @@ bool shard_is_constant(const shard *s, dtm_value value);
 bool shard_is_source(dtm_op_kind kind);
 bool shard_is_identity(dtm_op_kind kind);
 bool shard_is_reduction(dtm_op_kind kind);
-/* Elements of a value on the rank that has most, by what is chosen; `axis` is taken as not splitting it (255: none). */
-double shard_local_bytes(const shard *s, dtm_value value, int axis);
+/* Bytes of a value on a rank by what is chosen, if the axes `without` did not split it. */
+double shard_local_bytes(const shard *s, dtm_value value, uint16_t without);
 /* "`dot over D`, line 8" */
 const char *shard_op_title(const shard *s, dtm_op op);
 /* "tp splits H, line 15" */
@@ -113,6 +113,9 @@ void shard_reorder_sums(shard *s);
 
 /* ---- shard_choose.c: the least cost ---- */
 bool shard_choose(shard *s);
+/* The modelled time of the choices as they stand on the axes decided by cost, said without the search: the twin for tests. */
+double shard_cost(shard *s, uint16_t axes);
+uint16_t shard_axes_by_cost(const shard *s);
 
 /* ---- shard_update.c: the update follows the weights ---- */
 void shard_update(shard *s);
@@ -128,12 +131,12 @@ void shard_warnings(shard *s);
 typedef struct shard_search shard_search;
 shard_search *shard_search_create(dtm_arena *arena);
 uint32_t shard_search_variable(shard_search *search, uint32_t size);
-/* Adds a cost for each value of a, or pair of values (b fastest). INFINITY forbids. */
-void shard_search_cost(shard_search *search, uint32_t a, const double *costs);
-void shard_search_cost2(shard_search *search, uint32_t a, uint32_t b, const double *costs);
-/* The assignment of least total cost, of equal ones the first in order of variables' elimination. Returns the cost; exact
- * is false if tables would have grown past the bound and variables had to be fixed first. */
-double shard_search_solve(shard_search *search, uint32_t *assignment, bool *exact);
+size_t shard_search_size(const shard_search *search); /* variables so far */
+/* Adds a cost for each combination of values of some variables, the last fastest. INFINITY forbids. */
+void shard_search_cost(shard_search *search, uint32_t count, const uint32_t *variables, const double *costs);
+/* The assignment of least total cost, of equal ones the first in order of variables' elimination. Returns the cost. Where
+ * a table would have more entries than `bound`, *exact becomes false, and the search gives up or fixes variables first. */
+double shard_search_solve(shard_search *search, size_t bound, bool give_up, uint32_t *assignment, bool *exact);
 /* The same by trying all: the twin for tests. */
 double shard_search_brute_force(const shard_search *search, uint32_t *assignment);
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 enum { MAX_SCOPE = 24 };
-static const size_t MAX_TABLE = (size_t)1 << 21;
 
 typedef struct table {
     uint32_t count, scope[MAX_SCOPE]; /* variables in rising order; the last counts fastest */
@@ -42,6 +41,8 @@ uint32_t shard_search_variable(shard_search *s, uint32_t size) {
     return (uint32_t)(s->n_variables - 1);
 }
 
+size_t shard_search_size(const shard_search *s) { return s->n_variables; }
+
 static void add_table(shard_search *s, const table *t) {
     DTM_PUSH(s->arena, s->tables, s->n_tables, s->cap_tables, *t);
     for (uint32_t i = 0; i < t->count; i++) {
@@ -50,32 +51,8 @@ static void add_table(shard_search *s, const table *t) {
     }
 }
 
-void shard_search_cost(shard_search *s, uint32_t a, const double *costs) {
-    table t = {.count = 1, .scope = {a}};
-    t.costs = dtm_arena_alloc(s->arena, s->variables[a].size * sizeof *costs);
-    memcpy(t.costs, costs, s->variables[a].size * sizeof *costs);
-    add_table(s, &t);
-}
-
-void shard_search_cost2(shard_search *s, uint32_t a, uint32_t b, const double *costs) {
-    uint32_t n = s->variables[a].size, m = s->variables[b].size;
-    if (a == b) {
-        double *diagonal = dtm_arena_alloc(s->arena, n * sizeof *diagonal);
-        for (uint32_t i = 0; i < n; i++) diagonal[i] = costs[i * n + i];
-        shard_search_cost(s, a, diagonal);
-        return;
-    }
-    table t = {.count = 2, .scope = {a < b ? a : b, a < b ? b : a}};
-    t.costs = dtm_arena_alloc(s->arena, (size_t)n * m * sizeof *costs);
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t j = 0; j < m; j++) t.costs[a < b ? i * m + j : j * n + i] = costs[i * m + j];
-    add_table(s, &t);
-}
-
-/* ---- elimination ---- */
-
 typedef struct scope {
-    uint32_t count, vars[MAX_SCOPE];
+    uint32_t count, vars[MAX_SCOPE]; /* in rising order */
     bool too_many;
 } scope;
 
@@ -92,6 +69,36 @@ static void scope_add(scope *sc, uint32_t v) {
     sc->count++;
 }
 
+static double table_size(const shard_search *s, const scope *sc) {
+    double size = sc->too_many ? INFINITY : 1;
+    for (uint32_t i = 0; i < sc->count; i++) size *= s->variables[sc->vars[i]].size;
+    return size;
+}
+
+void shard_search_cost(shard_search *s, uint32_t count, const uint32_t *variables, const double *costs) {
+    scope sc = {.count = 0};
+    for (uint32_t i = 0; i < count; i++) scope_add(&sc, variables[i]);
+    size_t size = (size_t)table_size(s, &sc);
+    table t = {.count = sc.count};
+    memcpy(t.scope, sc.vars, sizeof t.scope);
+    t.costs = dtm_arena_alloc(s->arena, size * sizeof *costs);
+    for (size_t index = 0; index < size; index++) {
+        uint32_t values[MAX_SCOPE];
+        size_t rest = index, given = 0;
+        for (uint32_t i = sc.count; i-- > 0; rest /= s->variables[sc.vars[i]].size)
+            values[i] = (uint32_t)(rest % s->variables[sc.vars[i]].size);
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t k = 0;
+            while (sc.vars[k] != variables[i]) k++;
+            given = given * s->variables[variables[i]].size + values[k];
+        }
+        t.costs[index] = costs[given];
+    }
+    add_table(s, &t);
+}
+
+/* ---- elimination ---- */
+
 static scope neighbours(const shard_search *s, uint32_t v) {
     scope sc = {.count = 0};
     const variable *var = &s->variables[v];
@@ -101,12 +108,6 @@ static scope neighbours(const shard_search *s, uint32_t v) {
             if (t->scope[j] != v) scope_add(&sc, t->scope[j]);
     }
     return sc;
-}
-
-static double table_size(const shard_search *s, const scope *sc) {
-    double size = sc->too_many ? INFINITY : 1;
-    for (uint32_t i = 0; i < sc->count; i++) size *= s->variables[sc->vars[i]].size;
-    return size;
 }
 
 static double cost_at(const shard_search *s, const table *t, const uint32_t *assignment) {
@@ -204,7 +205,7 @@ static void fix_one(shard_search *s, uint32_t *assignment) {
             best = value;
         }
     for (uint32_t value = 0; value < var->size; value++) costs[value] = value == best ? 0 : INFINITY;
-    shard_search_cost(s, worst, costs);
+    shard_search_cost(s, 1, &worst, costs);
     /* A variable of one value binds nothing: slice its tables. */
     (void)assignment;
     size_t n = s->variables[worst].n_tables;
@@ -231,7 +232,7 @@ static void fix_one(shard_search *s, uint32_t *assignment) {
     }
 }
 
-double shard_search_solve(shard_search *s, uint32_t *assignment, bool *exact) {
+double shard_search_solve(shard_search *s, size_t bound, bool give_up, uint32_t *assignment, bool *exact) {
     s->n_given = s->n_tables;
     elimination *done = dtm_arena_alloc(s->arena, (s->n_variables + 1) * sizeof *done);
     size_t n_done = 0;
@@ -239,8 +240,9 @@ double shard_search_solve(shard_search *s, uint32_t *assignment, bool *exact) {
     scope sc = {.count = 0};
     double size = 0, total = 0;
     for (uint32_t v; (v = cheapest(s, &sc, &size)) != UINT32_MAX;) {
-        if (size > (double)MAX_TABLE) {
+        if (size > (double)bound) {
             *exact = false;
+            if (give_up) return INFINITY;
             fix_one(s, assignment);
             continue;
         }

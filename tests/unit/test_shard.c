@@ -376,14 +376,67 @@ static void searches(void) {
             double costs[16];
             for (int i = 0; i < 16; i++) costs[i] = random_below(6) ? random_below(100) : INFINITY;
             uint32_t a = random_below(n), b = random_below(n);
-            if (random_below(3)) shard_search_cost2(s, a, b, costs);
-            else shard_search_cost(s, a, costs);
+            shard_search_cost(s, 1 + random_below(2), (uint32_t[]){a, b}, costs);
         }
         bool exact;
-        double least = shard_search_brute_force(s, best), cost = shard_search_solve(s, found, &exact);
+        double least = shard_search_brute_force(s, best), cost = shard_search_solve(s, 1 << 16, false, found, &exact);
         CHECK(exact && cost == least, "search %d: %g, brute force %g", trial, cost, least);
         dtm_arena_destroy(arena);
     }
+}
+
+/* ---- by cost against trying every choice ---- */
+
+typedef struct everything {
+    shard *s;
+    uint16_t axes;
+    double least;
+} everything;
+
+static void try_all(everything *e, size_t at, int axis) {
+    shard *s = e->s;
+    if (axis == s->module->settings.mesh.count) at++, axis = 0;
+    if (at == s->n_order) {
+        double cost = shard_cost(s, e->axes);
+        if (cost < e->least) e->least = cost;
+        return;
+    }
+    shard_op *o = &s->ops[s->order[at]];
+    if (!(s->axes >> axis & 1) || !o->domain[axis].count) {
+        try_all(e, at, axis + 1);
+        return;
+    }
+    for (int i = 0; i < o->domain[axis].count; i++) {
+        o->choice[axis] = o->domain[axis].choices[i];
+        try_all(e, at, axis + 1);
+    }
+}
+
+static void by_cost(const char *sizes, const char *placement, bool feed_forward) {
+    program p = start();
+    declare(&p, sizes);
+    dtm_value x = source(&p, DTM_OP_INPUT, DTM_F32, "x", "B D", 0);
+    dtm_value y = dot(&p, "y", x, weight(&p, "w", "D F"), "D");
+    if (feed_forward) y = dot(&p, "z", dtm_build_unary(&p.b, DTM_OP_GELU, "g", y), weight(&p, "v", "F D"), "F");
+    dtm_value sum = over(&p, DTM_OP_SUM, "sum", feed_forward ? "B D" : "B F", 1, y, 0, 0);
+    dtm_attributes a = dtm_attributes_default(DTM_OP_REPORT);
+    a.name = dtm_string_of(p.context, "sum");
+    dtm_build_op(&p.b, DTM_OP_REPORT, &sum, 1, &a, NULL, 0, "");
+    place(&p, placement);
+    shard s = {.module = p.m, .arena = dtm_arena_create()};
+    shard_rules(&s);
+    shard_describe(&s);
+    shard_expand(&s);
+    shard_domains(&s);
+    shard_choose(&s);
+    everything e = {&s, shard_axes_by_cost(&s), 1e300};
+    double found = shard_cost(&s, e.axes);
+    try_all(&e, 0, 0);
+    CHECK(fabs(found - e.least) <= 1e-9 + 1e-6 * e.least, "by cost %s on %s: %g s, the least is %g s", sizes, placement, found, e.least);
+    if (verbose) printf("by cost %s on %s: %g %g\n", sizes, placement, found, e.least);
+    dtm_arena_destroy(s.arena);
+    dtm_module_destroy(p.m);
+    dtm_context_destroy(p.context);
 }
 
 /* ---- random placements ---- */
@@ -441,6 +494,11 @@ int main(int argc, char **argv) {
     pairs(2, "A=4 C=4");
     pairs(3, "A=8 C=8");
     fault_5();
+    by_cost("B=64 D=256 F=512", "a=4 : a B D F cost", true);
+    by_cost("B=4096 D=64 F=64", "a=4 : a D B F cost", true);
+    by_cost("B=64 D=4096 F=4096", "a=2 : a F D cost", true);
+    by_cost("B=64 D=256 F=512", "a=2 b=4 : a B F cost : b B D cost", false);
+    by_cost("B=64 D=512 F=512", "a=2 b=2 : a B D cost : b D F cost", false);
     static const char *const models[] = {"gpt", "llama"}, *const sizes[] = {gpt_sizes, llama_sizes};
     for (int i = 0; i < 2; i++) {
         whole(models[i], sizes[i], "tp=2 : tp H G F V", "2 AR | 2 AR ");
