@@ -66,8 +66,8 @@ static bool overlap(const dtm_generator *g, const dtm_plan_list *a, const uint32
 
 /* Launches of one kernel that follow each other become tuples of one, if they have no tensor in common (scalars they may
  * share: nothing that several tuples could do with one but read it). */
-static bool join_launch(dtm_generator *g, dtm_op op, uint32_t kernel, const uint32_t *buffers, size_t n_buffers,
-                        const uint32_t *sizes, size_t n_sizes) {
+static bool join_launch(dtm_generator *g, uint32_t kernel, const uint32_t *buffers, size_t n_buffers, const uint32_t *sizes,
+                        size_t n_sizes) {
     if (!g->n_instructions || g->phase != DTM_PLAN_UPDATE) return false;
     dtm_plan_instruction *last = &g->instructions[g->n_instructions - 1];
     if (last->kind != DTM_PLAN_KERNEL || last->kernel.kernel != kernel || last->kernel.error) return false;
@@ -78,13 +78,14 @@ static bool join_launch(dtm_generator *g, dtm_op op, uint32_t kernel, const uint
         if (!scalar && overlap(g, &launch->buffers, &buffers[i], 1)) return false;
         if (scalar && uses_buffer(&launch->buffers, buffers[i]) != (launch->buffers.items[i] == buffers[i])) return false;
     }
-    (void)op;
     uint32_t *all = dtm_arena_alloc(g->arena, (launch->buffers.count + n_buffers) * sizeof *all);
     memcpy(all, launch->buffers.items, launch->buffers.count * sizeof *all);
     memcpy(all + launch->buffers.count, buffers, n_buffers * sizeof *all);
     uint32_t *all_sizes = dtm_arena_alloc(g->arena, (launch->sizes.count + n_sizes + 1) * sizeof *all_sizes);
-    memcpy(all_sizes, launch->sizes.items, launch->sizes.count * sizeof *all_sizes);
-    memcpy(all_sizes + launch->sizes.count, sizes, n_sizes * sizeof *all_sizes);
+    if (n_sizes) {
+        memcpy(all_sizes, launch->sizes.items, launch->sizes.count * sizeof *all_sizes);
+        memcpy(all_sizes + launch->sizes.count, sizes, n_sizes * sizeof *all_sizes);
+    }
     launch->buffers = (dtm_plan_list){(uint32_t)(launch->buffers.count + n_buffers), all};
     launch->sizes = (dtm_plan_list){(uint32_t)(launch->sizes.count + n_sizes), all_sizes};
     launch->tuples++;
@@ -93,7 +94,7 @@ static bool join_launch(dtm_generator *g, dtm_op op, uint32_t kernel, const uint
 
 void dtm_emit_launch(dtm_generator *g, dtm_op op, dtm_plan_category category, uint32_t kernel, const uint32_t *buffers,
                      size_t n_buffers, const uint32_t *sizes, size_t n_sizes) {
-    if (join_launch(g, op, kernel, buffers, n_buffers, sizes, n_sizes)) return;
+    if (join_launch(g, kernel, buffers, n_buffers, sizes, n_sizes)) return;
     dtm_plan_launch launch = {kernel, 1, dtm_list_of(g, buffers, n_buffers), dtm_list_of(g, sizes, n_sizes), NULL, 0};
     dtm_emit(g, op, DTM_PLAN_KERNEL, category)->kernel = launch;
 }
@@ -405,9 +406,9 @@ static void put_in_front(dtm_generator *g) {
     step.scalar = (dtm_plan_scalar){DTM_PLAN_SEED_AND_STEP, g->step_state, 0};
     size_t before = g->n_start + (g->step_state ? 1 : 0);
     dtm_plan_instruction *all = dtm_arena_alloc(g->arena, (before + g->n_instructions + 1) * sizeof *all);
-    memcpy(all, g->start, g->n_start * sizeof *all);
+    if (g->n_start) memcpy(all, g->start, g->n_start * sizeof *all);
     if (g->step_state) all[g->n_start] = step;
-    memcpy(all + before, g->instructions, g->n_instructions * sizeof *all);
+    if (g->n_instructions) memcpy(all + before, g->instructions, g->n_instructions * sizeof *all);
     for (size_t i = before; i < before + g->n_instructions; i++)
         if (all[i].kind == DTM_PLAN_REPEAT || all[i].kind == DTM_PLAN_END) all[i].repeat.end += (uint32_t)before;
     g->instructions = all;

@@ -192,6 +192,6 @@ uint32_t dtm_buffer_workspace(dtm_generator *g, const char *name, dtm_plan_dtype
 
 dtm_plan_list dtm_list_of(dtm_generator *g, const uint32_t *items, size_t count) {
     uint32_t *copy = dtm_arena_alloc(g->arena, (count + 1) * sizeof *copy);
-    memcpy(copy, items, count * sizeof *copy);
+    if (count) memcpy(copy, items, count * sizeof *copy);
     return (dtm_plan_list){(uint32_t)count, copy};
 }
