@@ -105,7 +105,7 @@ void dtm_emit_copy(dtm_generator *g, dtm_op op, uint32_t input, uint32_t output)
 
 void dtm_unsupported(dtm_generator *g, dtm_op op, const char *what) {
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
-    dtm_error(module_of(g)->context, data->span, 701, "`%s` %s is not executed by this version", dtm_op_rows[data->kind].name, what);
+    dtm_error(module_of(g)->context, data->span, 601, "`%s` %s is not executed by this version", dtm_op_rows[data->kind].name, what);
     g->failed = true;
 }
 
