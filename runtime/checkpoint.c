@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The tensors of a file: those weights that `wanted` chooses, copy by copy. first[w] is the index of weight w's first. */
+/* The tensors of a file: those weights that `wanted` chooses, copy by copy. first[w] is the index of weight w's first.
+ */
 typedef struct tensor_list {
     dtm_stored_tensor *tensors;
     int64_t count, *first;
@@ -78,8 +79,8 @@ static const dtm_stored_tensor *find(const dtm_safetensors *file, const dtm_stor
     char wants[256], has[256];
     describe_shape(wanted->rank, wanted->shape, wants, sizeof wants);
     if (!found) {
-        dtm_status_fail(status, "%s has no weight `%s`: the program wants f32 %s", dtm_safetensors_path(file), wanted->name,
-                        wants);
+        dtm_status_fail(status, "%s has no weight `%s`: the program wants f32 %s", dtm_safetensors_path(file),
+                        wanted->name, wants);
         return NULL;
     }
     describe_shape(found->rank, found->shape, has, sizeof has);
@@ -89,8 +90,8 @@ static const dtm_stored_tensor *find(const dtm_safetensors *file, const dtm_stor
         dtm_status_fail(status, "%s: weight `%s` has the shape %s, the program wants %s", dtm_safetensors_path(file),
                         wanted->name, has, wants);
     else if (found->dtype != DTM_STORED_F32)
-        dtm_status_fail(status, "%s: weight `%s` is %s, the program wants F32", dtm_safetensors_path(file), wanted->name,
-                        dtm_stored_name(found->dtype));
+        dtm_status_fail(status, "%s: weight `%s` is %s, the program wants F32", dtm_safetensors_path(file),
+                        wanted->name, dtm_stored_name(found->dtype));
     return status->failed ? NULL : found;
 }
 
@@ -289,7 +290,8 @@ bool dtm_gradient_write(dtm_rank *rank, const dtm_plan_io *gradient, dtm_status 
     if (lacks) data = made = spread_out(&s, data, status);
     int64_t begin[DTM_PLAN_RANK], end[DTM_PLAN_RANK], copy = rank->copies[rank->plan->buffers[w->buffer].loop];
     bounds_of(&s.box, begin, end);
-    bool ok = data && dtm_safetensors_write(out->writer, out->list.first[gradient->index] + copy, begin, end, data, status);
+    bool ok =
+        data && dtm_safetensors_write(out->writer, out->list.first[gradient->index] + copy, begin, end, data, status);
     free(made);
     return ok;
 }

@@ -1,7 +1,7 @@
 /* Weights and gradients in safetensors files, whole tensors under their names in the program ("layer.3.wq"), whatever
  * the mesh: equal weights make equal files. Each rank reads its blocks. Each block is written by one of the ranks that
- * hold it; the file appears under its name when all have written. All functions but dtm_gradient_write are for all ranks
- * together, and fail on all if one fails. */
+ * hold it; the file appears under its name when all have written. All functions but dtm_gradient_write are for all
+ * ranks together, and fail on all if one fails. */
 #ifndef DTM_CHECKPOINT_H
 #define DTM_CHECKPOINT_H
 

@@ -115,8 +115,10 @@ static void add_loops(matmul_job *job, const dtm_plan_matmul *m, bool reduces) {
         job->loops[at].a = z[o->a];
         job->loops[at].b = z[o->b];
         job->loops[at].c = reduces ? 0 : z[o->c];
-        if (reduces) job->sums++;
-        else job->outers++;
+        if (reduces)
+            job->sums++;
+        else
+            job->outers++;
     }
 }
 
@@ -130,10 +132,19 @@ static double multiply(dtm_rank *rank, const dtm_plan_matmul *m) {
     matmul_job job = {
         .rank = rank,
         .operands = {dtm_rank_buffer(rank, m->a), dtm_rank_buffer(rank, m->b), dtm_rank_buffer(rank, m->c)},
-        .sizes = {.batch = z[m->batch], .m = z[m->m], .n = z[m->n], .k = z[m->k],
-                  .a_batch = z[m->a_batch], .a_row = z[m->a_row], .a_col = z[m->a_col],
-                  .b_batch = z[m->b_batch], .b_row = z[m->b_row], .b_col = z[m->b_col],
-                  .c_batch = z[m->c_batch], .c_row = z[m->c_row], .accumulate = accumulates(rank, m)},
+        .sizes = {.batch = z[m->batch],
+                  .m = z[m->m],
+                  .n = z[m->n],
+                  .k = z[m->k],
+                  .a_batch = z[m->a_batch],
+                  .a_row = z[m->a_row],
+                  .a_col = z[m->a_col],
+                  .b_batch = z[m->b_batch],
+                  .b_row = z[m->b_row],
+                  .b_col = z[m->b_col],
+                  .c_batch = z[m->c_batch],
+                  .c_row = z[m->c_row],
+                  .accumulate = accumulates(rank, m)},
         .turns = 1,
     };
     add_loops(&job, m, false);
@@ -177,7 +188,8 @@ static void fill(dtm_rank *rank, uint32_t buffer, double number) {
     case DTM_PLAN_I32:
         for (int64_t i = 0; i < count; i++) ((int32_t *)to)[i] = (int32_t)number;
         return;
-    default: memset(to, (int)number, (size_t)count);
+    default:
+        memset(to, (int)number, (size_t)count);
     }
 }
 
@@ -188,13 +200,16 @@ static void set_scalar(dtm_rank *rank, const dtm_plan_scalar *scalar) {
         rank->learning_rate = dtm_learning_rate(&rank->plan->train, rank->step + 1);
         *(float *)to = (float)rank->learning_rate;
         return;
-    case DTM_PLAN_BIAS_CORRECTION: *(float *)to = (float)(1 - pow(scalar->beta, (double)(rank->step + 1))); return;
+    case DTM_PLAN_BIAS_CORRECTION:
+        *(float *)to = (float)(1 - pow(scalar->beta, (double)(rank->step + 1)));
+        return;
     case DTM_PLAN_SEED_AND_STEP: {
         const uint64_t words[2] = {rank->seed, (uint64_t)rank->step + 1};
         memcpy(to, words, sizeof words);
         return;
     }
-    default: fill(rank, scalar->buffer, scalar->beta);
+    default:
+        fill(rank, scalar->buffer, scalar->beta);
     }
 }
 
@@ -218,9 +233,14 @@ static void report(dtm_rank *rank, const dtm_plan_io *io) {
     const void *at = dtm_rank_buffer(rank, io->buffer);
     double value;
     switch (rank->plan->buffers[io->buffer].dtype) {
-    case DTM_PLAN_F32: value = (double)*(const float *)at; break;
-    case DTM_PLAN_I32: value = *(const int32_t *)at; break;
-    default: value = *(const uint8_t *)at;
+    case DTM_PLAN_F32:
+        value = (double)*(const float *)at;
+        break;
+    case DTM_PLAN_I32:
+        value = *(const int32_t *)at;
+        break;
+    default:
+        value = *(const uint8_t *)at;
     }
     rank->reports[rank->n_reports++] = (dtm_log_report){io->name, value};
 }
@@ -243,8 +263,10 @@ static void begin_copy(dtm_rank *rank, const walk *w) {
     const dtm_plan_loop *l = &rank->plan->loops[loop];
     int64_t number = w->open[w->depth - 1].number;
     rank->copies[loop] = rank->copies[l->parent] * (l->parent ? l->copies : 0) + number;
-    if (l->microbatch) dtm_rank_set_microbatch(rank, number);
-    else dtm_rank_set_copy(rank, rank->copies[loop]);
+    if (l->microbatch)
+        dtm_rank_set_microbatch(rank, number);
+    else
+        dtm_rank_set_copy(rank, rank->copies[loop]);
 }
 
 /* Returns the instruction to go on with. */
@@ -272,8 +294,10 @@ static uint32_t end_copy(dtm_rank *rank, walk *w, uint32_t at) {
         return w->open[top].body;
     }
     rank->copies[r->loop] = 0;
-    if (rank->plan->loops[r->loop].microbatch) dtm_rank_set_microbatch(rank, 0);
-    else dtm_rank_set_copy(rank, w->open[top].outer_copy);
+    if (rank->plan->loops[r->loop].microbatch)
+        dtm_rank_set_microbatch(rank, 0);
+    else
+        dtm_rank_set_copy(rank, w->open[top].outer_copy);
     w->depth--;
     return at + 1;
 }
@@ -281,16 +305,31 @@ static uint32_t end_copy(dtm_rank *rank, walk *w, uint32_t at) {
 static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *status) {
     const dtm_plan_instruction *at = &rank->plan->instructions[index];
     switch (at->kind) {
-    case DTM_PLAN_KERNEL: return launch(rank, at, status);
-    case DTM_PLAN_MATMUL: *work = multiply(rank, &at->matmul); return true;
-    case DTM_PLAN_COLLECTIVE: return dtm_run_collective(rank, index, status);
-    case DTM_PLAN_COPY: dtm_run_copy(rank, &at->copy); return true;
-    case DTM_PLAN_TERM: dtm_run_term(rank, &at->copy); return true;
-    case DTM_PLAN_SCALAR: set_scalar(rank, &at->scalar); return true;
-    case DTM_PLAN_INPUT: return read_input(rank, &at->io, status);
-    case DTM_PLAN_REPORT: report(rank, &at->io); return true;
-    case DTM_PLAN_GRADIENT: return !rank->gradients || dtm_gradient_write(rank, &at->io, status);
-    default: return true; /* OUTPUT: of inference, which this version does not run */
+    case DTM_PLAN_KERNEL:
+        return launch(rank, at, status);
+    case DTM_PLAN_MATMUL:
+        *work = multiply(rank, &at->matmul);
+        return true;
+    case DTM_PLAN_COLLECTIVE:
+        return dtm_run_collective(rank, index, status);
+    case DTM_PLAN_COPY:
+        dtm_run_copy(rank, &at->copy);
+        return true;
+    case DTM_PLAN_TERM:
+        dtm_run_term(rank, &at->copy);
+        return true;
+    case DTM_PLAN_SCALAR:
+        set_scalar(rank, &at->scalar);
+        return true;
+    case DTM_PLAN_INPUT:
+        return read_input(rank, &at->io, status);
+    case DTM_PLAN_REPORT:
+        report(rank, &at->io);
+        return true;
+    case DTM_PLAN_GRADIENT:
+        return !rank->gradients || dtm_gradient_write(rank, &at->io, status);
+    default:
+        return true; /* OUTPUT: of inference, which this version does not run */
     }
 }
 

@@ -97,10 +97,13 @@ int64_t dtm_box_elements(const dtm_box *box) {
 int64_t dtm_plan_dtype_bytes(dtm_plan_dtype dtype) {
     switch (dtype) {
     case DTM_PLAN_F32:
-    case DTM_PLAN_I32: return 4;
+    case DTM_PLAN_I32:
+        return 4;
     case DTM_PLAN_F16:
-    case DTM_PLAN_BF16: return 2;
-    default: return 1;
+    case DTM_PLAN_BF16:
+        return 2;
+    default:
+        return 1;
     }
 }
 

@@ -1,6 +1,6 @@
 /* Where the blocks of a plan's tensors lie: coordinates of ranks, extents, sizes, boxes. Pure arithmetic on the plan's
- * tables (runtime/plan.h has the formulas); nothing here knows which rank it runs on but by the coordinates it is given,
- * so that a rank can compute the block of any other. */
+ * tables (runtime/plan.h has the formulas); nothing here knows which rank it runs on but by the coordinates it is
+ * given, so that a rank can compute the block of any other. */
 #ifndef DTM_GEOMETRY_H
 #define DTM_GEOMETRY_H
 

@@ -39,9 +39,9 @@ enum { MEMORY_KINDS = 6 };
 
 static void memory_kinds(const dtm_plan *plan, memory_kind kinds[MEMORY_KINDS]) {
     const dtm_plan_memory *m = &plan->memory;
-    const memory_kind all[MEMORY_KINDS] = {{"weights", m->weights},         {"gradients", m->gradients},
-                                           {"optimizer", m->optimizer},     {"activations", m->activations},
-                                           {"workspace", m->workspace},     {"communication", m->communication}};
+    const memory_kind all[MEMORY_KINDS] = {{"weights", m->weights},     {"gradients", m->gradients},
+                                           {"optimizer", m->optimizer}, {"activations", m->activations},
+                                           {"workspace", m->workspace}, {"communication", m->communication}};
     memcpy(kinds, all, sizeof all);
 }
 
@@ -50,7 +50,8 @@ static void memory_kinds(const dtm_plan *plan, memory_kind kinds[MEMORY_KINDS]) 
 static void print_mesh(const dtm_plan *plan) {
     printf("mesh         {");
     for (uint32_t a = 0, n = 0; a < plan->n_axes; a++)
-        if (!plan->axes[a].time) printf("%s %s = %lld", n++ ? "," : "", plan->axes[a].name, (long long)plan->axes[a].size);
+        if (!plan->axes[a].time)
+            printf("%s %s = %lld", n++ ? "," : "", plan->axes[a].name, (long long)plan->axes[a].size);
     printf(" }, %lld rank%s\n", (long long)plan->ranks, plan->ranks == 1 ? "" : "s");
     if (plan->microbatches > 1) printf("microbatches %lld\n", (long long)plan->microbatches);
 }
@@ -93,8 +94,8 @@ void dtm_version_print(const dtm_plan *plan) {
     int length = 0;
     MPI_Get_library_version(mpi, &length);
     mpi[strcspn(mpi, "\n,")] = 0;
-    printf("%s, compiled by dtmc %s; runtime %s, plan format %u\n", plan->program, compiler_of(plan), DTM_RUNTIME_VERSION,
-           plan->version);
+    printf("%s, compiled by dtmc %s; runtime %s, plan format %u\n", plan->program, compiler_of(plan),
+           DTM_RUNTIME_VERSION, plan->version);
     printf("%s\nproducts by %s %s\n", mpi, dtm_matmul_name(), dtm_matmul_version());
 }
 

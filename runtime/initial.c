@@ -1,6 +1,6 @@
-/* Initial weights. Element e, counted row-major in the whole tensor of one copy, of the weight with path p (copy numbers
- * in it) is a function of (seed, p, e) alone, so that every mesh begins alike. Runs of the innermost dimension are drawn
- * one after another, cut among the threads. */
+/* Initial weights. Element e, counted row-major in the whole tensor of one copy, of the weight with path p (copy
+ * numbers in it) is a function of (seed, p, e) alone, so that every mesh begins alike. Runs of the innermost dimension
+ * are drawn one after another, cut among the threads. */
 #include "runtime/rank.h"
 
 #include "kernels/cpu/random.h"
@@ -44,7 +44,9 @@ static void draw(const filling *f, uint64_t element, int64_t count, float *to) {
     const dtm_plan_weight *w = f->weight;
     float constant = w->init == DTM_PLAN_ONES ? 1 : w->init == DTM_PLAN_NUMBER ? (float)w->a : 0;
     switch (w->init) {
-    case DTM_PLAN_NORMAL: draw_normal(f, element, count, to); return;
+    case DTM_PLAN_NORMAL:
+        draw_normal(f, element, count, to);
+        return;
     case DTM_PLAN_UNIFORM:
         dtm_random_fill(f->seed, f->stream, element, count, to);
         for (int64_t i = 0; i < count; i++) to[i] = (float)(w->a + (w->b - w->a) * (double)to[i]);

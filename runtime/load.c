@@ -63,14 +63,18 @@ static bool explain_difference(const dtm_plan *plan, dtm_comm *comm, int other, 
         if (!dtm_send_receive(world, partner, &here, sizeof here, partner, &there, sizeof there, status)) return false;
         if (here.hash == there.hash) continue;
         if (me == 0) return dtm_status_echo(status);
-        return dtm_status_fail(status,
-                               "rank %d runs another program than rank 0: instruction %lld is %s there and %s on rank 0; "
-                               "all ranks need the executable of one build",
-                               me, (long long)i, here.text, there.text);
+        bool alike = !strcmp(here.text, there.text);
+        return dtm_status_fail(
+            status,
+            "rank %d runs another program than rank 0: they differ first at instruction %lld, %s%s%s; all "
+            "ranks need the executable of one build",
+            me, (long long)i, here.text, alike ? "" : " here and there ", alike ? "" : there.text);
     }
     if (me == 0) return dtm_status_echo(status);
-    return dtm_status_fail(status, "rank %d runs another program than rank 0 (plans %s and another; their instructions are "
-                                   "alike): all ranks need the executable of one build", me, plan->hash);
+    return dtm_status_fail(status,
+                           "rank %d runs another program than rank 0: the same instructions with other sizes or "
+                           "settings; all ranks need the executable of one build",
+                           me);
 }
 
 static bool same_plan(const dtm_plan *plan, dtm_comm *comm, dtm_status *status) {
@@ -147,8 +151,7 @@ static bool make_group(dtm_rank *rank, uint16_t axes, dtm_status *status) {
     char name[48] = "";
     for (uint32_t a = 0; a < plan->n_axes; a++) {
         size_t length = strlen(name);
-        if (axes >> a & 1)
-            snprintf(name + length, sizeof name - length, "%s%s", length ? "+" : "", plan->axes[a].name);
+        if (axes >> a & 1) snprintf(name + length, sizeof name - length, "%s%s", length ? "+" : "", plan->axes[a].name);
     }
     int index = rank->n_groups++;
     rank->group_axes[index] = axes;
@@ -179,6 +182,7 @@ static bool make_groups(dtm_rank *rank, dtm_status *status) {
         if (!find_group(rank, c->axes) && !make_group(rank, c->axes, status)) return false;
         dtm_transfer *t = &rank->transfers[i];
         t->group = find_group(rank, c->axes);
+        snprintf(t->label, sizeof t->label, "%s of %s", dtm_collective_kind_name(c->kind), plan->instructions[i].name);
         size_t members = (size_t)dtm_group_members(t->group);
         t->sent = calloc(2 * members, sizeof *t->sent);
         if (!t->sent) return dtm_status_fail(status, "out of memory for a collective of %zu ranks", members);
@@ -280,8 +284,8 @@ static int64_t launch_scratch(dtm_rank *rank, const dtm_plan_launch *launch) {
 }
 
 static int64_t matmul_scratch(const dtm_rank *rank, const dtm_plan_matmul *m) {
-    dtm_matmul_sizes sizes = {.batch = rank->sizes[m->batch], .m = rank->sizes[m->m], .n = rank->sizes[m->n],
-                              .k = rank->sizes[m->k]};
+    dtm_matmul_sizes sizes = {
+        .batch = rank->sizes[m->batch], .m = rank->sizes[m->m], .n = rank->sizes[m->n], .k = rank->sizes[m->k]};
     return dtm_matmul_scratch_bytes((const int64_t *)&sizes);
 }
 
@@ -334,8 +338,9 @@ static bool make_memory(dtm_rank *rank, dtm_status *status) {
     if (!make_arguments(rank, status)) return false;
     rank->arena = map(plan->arena_bytes);
     if (!rank->arena)
-        return dtm_status_fail(status, "rank %d needs %.1f MiB of memory, and the system does not give it: shard more, or "
-                                       "take more microbatches or smaller dimensions",
+        return dtm_status_fail(status,
+                               "rank %d needs %.1f MiB of memory, and the system does not give it: shard more, or "
+                               "take more microbatches or smaller dimensions",
                                dtm_comm_rank(rank->comm), (double)plan->arena_bytes / 1048576);
     rank->scratch_bytes = scratch_needed(rank);
     rank->scratch = map(rank->scratch_bytes * rank->threads);
@@ -376,14 +381,17 @@ static bool check_plan(const dtm_rank *rank, dtm_status *status) {
     for (uint32_t i = 0; i < plan->n_instructions; i++) {
         const dtm_plan_instruction *at = &plan->instructions[i];
         if (at->kind != DTM_PLAN_COLLECTIVE) continue;
-        bool sums = at->collective.kind == DTM_COLLECTIVE_ALL_REDUCE || at->collective.kind == DTM_COLLECTIVE_REDUCE_SCATTER;
+        bool sums =
+            at->collective.kind == DTM_COLLECTIVE_ALL_REDUCE || at->collective.kind == DTM_COLLECTIVE_REDUCE_SCATTER;
         if (sums && at->collective.dtype != DTM_PLAN_F32 && at->collective.dtype != DTM_PLAN_I32)
-            return dtm_status_fail(status, "`%s`: this version sums numbers of f32 and i32 over ranks, no others", at->name);
+            return dtm_status_fail(status, "`%s`: this version sums numbers of f32 and i32 over ranks, no others",
+                                   at->name);
     }
     return true;
 }
 
-bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *options, dtm_comm *comm, dtm_status *status) {
+bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *options, dtm_comm *comm,
+                   dtm_status *status) {
     rank->plan = plan;
     rank->options = options;
     rank->comm = comm;
@@ -391,7 +399,8 @@ bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *opti
     rank->error = DTM_KERNEL_OK;
     if (options->deadline_given) dtm_comm_set_deadline(comm, options->deadline);
     if (!same_plan(plan, comm, status) || !make_threads(rank, status)) return false;
-    bool ok = check_plan(rank, status) && evaluate(rank, status) && make_groups(rank, status) && make_memory(rank, status);
+    bool ok =
+        check_plan(rank, status) && evaluate(rank, status) && make_groups(rank, status) && make_memory(rank, status);
     if (!ok) status->failed = true;
     return dtm_comm_agree(comm, status);
 }
@@ -403,8 +412,19 @@ void dtm_rank_unload(dtm_rank *rank) {
     for (uint32_t i = 0; rank->transfers && i < rank->plan->n_instructions; i++) free(rank->transfers[i].sent);
     if (rank->arena) munmap(rank->arena, (size_t)most(rank->plan->arena_bytes, 1));
     if (rank->scratch) munmap(rank->scratch, (size_t)most(rank->scratch_bytes * rank->threads, 1));
-    void *const owned[] = {rank->transfers, rank->groups, rank->group_axes, rank->extents, rank->sizes,
-                           rank->copies, rank->microbatch_extents.items, rank->microbatch_sizes.items,
-                           rank->copy_sizes.items, rank->buffers, rank->values, rank->ends, rank->reports, rank->profile};
+    void *const owned[] = {rank->transfers,
+                           rank->groups,
+                           rank->group_axes,
+                           rank->extents,
+                           rank->sizes,
+                           rank->copies,
+                           rank->microbatch_extents.items,
+                           rank->microbatch_sizes.items,
+                           rank->copy_sizes.items,
+                           rank->buffers,
+                           rank->values,
+                           rank->ends,
+                           rank->reports,
+                           rank->profile};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
 }

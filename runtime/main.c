@@ -1,4 +1,5 @@
-/* The main of every executable that dtmc makes. The linker takes it from libdtm_rt, the plan from the program's plan.c. */
+/* The main of every executable that dtmc makes. The linker takes it from libdtm_rt, the plan from the program's plan.c.
+ */
 #include "runtime/checkpoint.h"
 #include "runtime/info.h"
 #include "runtime/options.h"
@@ -59,7 +60,8 @@ static void watch_signals(void) {
 static int run_local(dtm_program_run *run) {
     dtm_status status = {0};
     if (launcher_size() > 1) {
-        dtm_status_fail(&status, "--local runs all %lld ranks in one process, but mpirun started %ld: leave out one of the two",
+        dtm_status_fail(&status,
+                        "--local runs all %lld ranks in one process, but mpirun started %ld: leave out one of the two",
                         (long long)run->plan->ranks, launcher_size());
         return fail(&status);
     }
@@ -79,11 +81,12 @@ static bool check_world(const dtm_program_run *run, const dtm_comm *comm, dtm_st
             snprintf(mesh + length, sizeof mesh - length, "%s%s = %lld", length ? ", " : "", plan->axes[a].name,
                      (long long)plan->axes[a].size);
     }
-    return dtm_status_fail(status,
-                           "the program's mesh { %s } has %lld rank%s, but %d %s started: run `mpirun -n %lld %s %s ..`, or "
-                           "add --local",
-                           mesh, (long long)plan->ranks, plan->ranks == 1 ? "" : "s", size, size == 1 ? "was" : "were",
-                           (long long)plan->ranks, run->options->program, run->options->argv[1]);
+    return dtm_status_fail(
+        status,
+        "the program's mesh { %s } has %lld rank%s, but %d %s started: run `mpirun -n %lld %s %s ..`, or "
+        "add --local",
+        mesh, (long long)plan->ranks, plan->ranks == 1 ? "" : "s", size, size == 1 ? "was" : "were",
+        (long long)plan->ranks, run->options->program, run->options->argv[1]);
 }
 
 static int run_mpi(dtm_program_run *run, int *argc, char ***argv) {
@@ -114,13 +117,18 @@ int main(int argc, char **argv) {
         return fail(&status);
     }
     switch (options.command) {
-    case DTM_COMMAND_HELP: dtm_options_help(&options); return 0;
-    case DTM_COMMAND_VERSION: dtm_version_print(plan); return 0;
+    case DTM_COMMAND_HELP:
+        dtm_options_help(&options);
+        return 0;
+    case DTM_COMMAND_VERSION:
+        dtm_version_print(plan);
+        return 0;
     case DTM_COMMAND_INFO:
         if (options.json) return dtm_info_print_json(plan) ? 0 : 1;
         dtm_info_print(plan);
         return 0;
-    default: break;
+    default:
+        break;
     }
     dtm_program_run run = {plan, &options};
     watch_signals();

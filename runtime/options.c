@@ -21,7 +21,8 @@ static const char overview[] =
     "\n"
     "`%s COMMAND --help` tells more; --version prints versions.\n"
     "\n"
-    "The exit status is 0 if all went well, else 1 with one line on stderr that says what was wrong. A rank that fails\n"
+    "The exit status is 0 if all went well, else 1 with one line on stderr that says what was wrong. A rank that "
+    "fails\n"
     "ends all. Files appear under their names only when they are complete.\n";
 
 static const char train_text[] =
@@ -37,7 +38,8 @@ static const char train_text[] =
     "    --seed N               of first weights, order of the data, dropout (default: the program's)\n"
     "    --steps N              how many steps\n"
     "\n"
-    "    The order of a flat file's samples depends on seed and step alone, never on the number of ranks. No sample is\n"
+    "    The order of a flat file's samples depends on seed and step alone, never on the number of ranks. No sample "
+    "is\n"
     "    left out or comes twice in an epoch. Each rank reads only its part.\n"
     "\n"
     "weights\n"
@@ -80,16 +82,28 @@ static const char info_text[] =
 
 void dtm_options_help(const dtm_options *options) {
     const char *name = options->program, *about = options->about;
-    if (!about) printf(overview, name, name, name, name);
-    else if (!strcmp(about, "train")) printf(train_text, name);
-    else if (!strcmp(about, "eval")) printf(eval_text, name);
-    else printf(info_text, name);
+    if (!about)
+        printf(overview, name, name, name, name);
+    else if (!strcmp(about, "train"))
+        printf(train_text, name);
+    else if (!strcmp(about, "eval"))
+        printf(eval_text, name);
+    else
+        printf(info_text, name);
     if (about && strcmp(about, "info") != 0) fputs(shared_text, stdout);
 }
 
 /* ---- flags ---- */
 
-typedef enum flag_kind { FLAG_SWITCH, FLAG_TEXT, FLAG_WHOLE, FLAG_SEED, FLAG_THREADS, FLAG_SECONDS, FLAG_TOKENS } flag_kind;
+typedef enum flag_kind {
+    FLAG_SWITCH,
+    FLAG_TEXT,
+    FLAG_WHOLE,
+    FLAG_SEED,
+    FLAG_THREADS,
+    FLAG_SECONDS,
+    FLAG_TOKENS
+} flag_kind;
 
 enum { FOR_TRAIN = 1, FOR_EVAL = 2, FOR_INFO = 4, FOR_RUN = FOR_TRAIN | FOR_EVAL };
 
@@ -145,7 +159,9 @@ static bool set(dtm_options *o, const flag *f, const char *value, dtm_status *st
     int64_t number;
     char *end;
     switch (f->kind) {
-    case FLAG_SWITCH: *(bool *)f->target = true; return true;
+    case FLAG_SWITCH:
+        *(bool *)f->target = true;
+        return true;
     case FLAG_TEXT:
         *(const char **)f->target = value;
         return *value || dtm_status_fail(status, "%s wants the name of a file", f->name);

@@ -8,7 +8,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum dtm_command { DTM_COMMAND_TRAIN, DTM_COMMAND_EVAL, DTM_COMMAND_INFO, DTM_COMMAND_HELP, DTM_COMMAND_VERSION } dtm_command;
+typedef enum dtm_command {
+    DTM_COMMAND_TRAIN,
+    DTM_COMMAND_EVAL,
+    DTM_COMMAND_INFO,
+    DTM_COMMAND_HELP,
+    DTM_COMMAND_VERSION
+} dtm_command;
 
 typedef struct dtm_options {
     dtm_command command;

@@ -9,10 +9,10 @@
 enum { OPERATORS = 30 };
 
 static const char *const categories[DTM_PLAN_CATEGORIES] = {
-    [DTM_PLAN_CONTROL] = "control",         [DTM_PLAN_PRODUCT] = "matrix products", [DTM_PLAN_ATTENTION] = "attention",
-    [DTM_PLAN_ROWS] = "norms and losses",   [DTM_PLAN_ELEMENTWISE] = "elementwise", [DTM_PLAN_REDUCTION] = "reductions",
-    [DTM_PLAN_LOOKUP] = "lookups",          [DTM_PLAN_MOVEMENT] = "copies",         [DTM_PLAN_OPTIMIZER] = "optimizer",
-    [DTM_PLAN_NETWORK] = "between ranks",   [DTM_PLAN_HOST] = "host and data",
+    [DTM_PLAN_CONTROL] = "control",       [DTM_PLAN_PRODUCT] = "matrix products", [DTM_PLAN_ATTENTION] = "attention",
+    [DTM_PLAN_ROWS] = "norms and losses", [DTM_PLAN_ELEMENTWISE] = "elementwise", [DTM_PLAN_REDUCTION] = "reductions",
+    [DTM_PLAN_LOOKUP] = "lookups",        [DTM_PLAN_MOVEMENT] = "copies",         [DTM_PLAN_OPTIMIZER] = "optimizer",
+    [DTM_PLAN_NETWORK] = "between ranks", [DTM_PLAN_HOST] = "host and data",
 };
 static const char *const phases[] = {"forward", "backward", "update"};
 
@@ -68,8 +68,10 @@ static void print_operators(const dtm_rank *rank, int64_t steps, double seconds)
     qsort(list, kept, sizeof *list, by_name);
     uint32_t groups = 0;
     for (uint32_t i = 0; i < kept; i++) {
-        if (groups && by_name(&list[groups - 1], &list[i]) == 0) add(&list[groups - 1].time, &list[i].time);
-        else list[groups++] = list[i];
+        if (groups && by_name(&list[groups - 1], &list[i]) == 0)
+            add(&list[groups - 1].time, &list[i].time);
+        else
+            list[groups++] = list[i];
     }
     qsort(list, groups, sizeof *list, by_time);
     printf("\nby operator, a step%s\n", groups > OPERATORS ? ", those that take most" : "");

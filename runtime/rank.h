@@ -1,6 +1,6 @@
-/* What one rank holds of a run: the plan with its extents and sizes evaluated for this rank, the arena, threads, groups,
- * data, and where the step under way stands. All that is allocated is allocated by dtm_rank_load; a step allocates
- * nothing. With --local a process has several of them. */
+/* What one rank holds of a run: the plan with its extents and sizes evaluated for this rank, the arena, threads,
+ * groups, data, and where the step under way stands. All that is allocated is allocated by dtm_rank_load; a step
+ * allocates nothing. With --local a process has several of them. */
 #ifndef DTM_RANK_H
 #define DTM_RANK_H
 
@@ -19,6 +19,7 @@ typedef struct dtm_transfer {
     dtm_group *group;
     int64_t *sent, *received; /* all_to_all needs both; others one, `sent` */
     bool changes;             /* with the microbatch: counts are to be made again */
+    char label[48];           /* "all_reduce of layer/d_up" */
 } dtm_transfer;
 
 typedef struct dtm_indices {
@@ -77,7 +78,8 @@ struct dtm_rank {
 
 /* Fills a zeroed rank, all but weights and data, and compares what must be alike on all ranks. All ranks call it; where
  * one fails all fail. */
-bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *options, dtm_comm *comm, dtm_status *status);
+bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *options, dtm_comm *comm,
+                   dtm_status *status);
 /* In any state. */
 void dtm_rank_unload(dtm_rank *rank);
 

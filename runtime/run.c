@@ -39,7 +39,8 @@ static bool is_looked_up(const dtm_plan *plan, uint32_t input) {
         if (in->kind != DTM_PLAN_INPUT || in->io.index != input) continue;
         for (uint32_t k = 0; k < plan->n_instructions; k++) {
             const dtm_plan_instruction *at = &plan->instructions[k];
-            if (at->kind == DTM_PLAN_KERNEL && at->kernel.error && at->kernel.error_buffer == in->io.buffer) return true;
+            if (at->kind == DTM_PLAN_KERNEL && at->kernel.error && at->kernel.error_buffer == in->io.buffer)
+                return true;
         }
     }
     return false;
@@ -53,14 +54,21 @@ static bool open_data(session *s, dtm_status *status) {
     bool ok = true;
     for (uint32_t i = 0; ok && i < plan->n_inputs; i++) {
         const dtm_plan_input *in = &plan->inputs[i];
-        inputs[i] = (dtm_data_input){.name = in->name, .is_f32 = in->dtype == DTM_PLAN_F32, .rank = in->rank,
-                                     .vocabulary = in->limit, .accepts_negative = !is_looked_up(plan, i)};
+        inputs[i] = (dtm_data_input){.name = in->name,
+                                     .is_f32 = in->dtype == DTM_PLAN_F32,
+                                     .rank = in->rank,
+                                     .vocabulary = in->limit,
+                                     .accepts_negative = !is_looked_up(plan, i)};
         for (int d = 0; d < in->rank; d++) inputs[i].shape[d] = in->dims[d].size;
         if (in->dtype != DTM_PLAN_F32 && in->dtype != DTM_PLAN_I32)
             ok = dtm_status_fail(status, "input `%s`: this version reads inputs of f32 and i32", in->name);
     }
-    dtm_data_options wanted = {.path = options->data, .format = options->format, .inputs = inputs,
-                               .count = (int)plan->n_inputs, .seed = s->rank.seed, .in_order = s->rank.forward_only,
+    dtm_data_options wanted = {.path = options->data,
+                               .format = options->format,
+                               .inputs = inputs,
+                               .count = (int)plan->n_inputs,
+                               .seed = s->rank.seed,
+                               .in_order = s->rank.forward_only,
                                .steps = s->steps > 0 ? s->steps : -1};
     ok = ok && dtm_data_open(&wanted, &s->rank.data, status);
     free(inputs);
@@ -114,8 +122,10 @@ static bool prepare(session *s, dtm_status *status) {
     if (!ok) status->failed = true;
     if (!dtm_comm_agree(rank->comm, status)) return false;
     s->tokens = tokens_of(rank->plan);
-    if (!options->load) dtm_rank_initialize(rank);
-    else if (!dtm_weights_load(rank, options->load, status)) return false;
+    if (!options->load)
+        dtm_rank_initialize(rank);
+    else if (!dtm_weights_load(rank, options->load, status))
+        return false;
     return dtm_rank_start(rank, status);
 }
 
@@ -129,9 +139,15 @@ static double take_report(dtm_rank *rank, const char *name) {
 
 static bool log_step(session *s, int64_t step, double seconds, dtm_status *status) {
     dtm_rank *rank = &s->rank;
-    dtm_log_step line = {.step = step + 1, .steps = s->steps, .trains = !rank->forward_only, .tokens = s->tokens,
-                         .seconds = seconds, .loss = take_report(rank, "loss"),
-                         .grad_norm = take_report(rank, "grad_norm"), .lr = rank->learning_rate, .reports = s->others};
+    dtm_log_step line = {.step = step + 1,
+                         .steps = s->steps,
+                         .trains = !rank->forward_only,
+                         .tokens = s->tokens,
+                         .seconds = seconds,
+                         .loss = take_report(rank, "loss"),
+                         .grad_norm = take_report(rank, "grad_norm"),
+                         .lr = rank->learning_rate,
+                         .reports = s->others};
     for (int i = 0; i < rank->n_reports; i++) {
         const char *name = rank->reports[i].name;
         if (strcmp(name, "loss") && strcmp(name, "grad_norm") && strcmp(name, "learning_rate"))

@@ -23,7 +23,7 @@ static void check(bool ok, int line, const char *text, const char *more) {
     check(!(condition) && (status)->failed && strstr((status)->message, (words)) != NULL, __LINE__,                    \
           "fails: " #condition, (status)->message)
 
-static void *zeroed(int64_t bytes) {
+__attribute__((unused)) static void *zeroed(int64_t bytes) {
     void *result = calloc(1, (size_t)bytes + 1);
     if (!result) abort();
     return result;

@@ -45,15 +45,18 @@ void dtm_copy_box(dtm_rank *rank, int64_t element_bytes, const void *from, const
     void *buffers[2] = {[DTM_PACK_FROM] = (void *)from, [DTM_PACK_TO] = to};
     pack_job job = {rank->pack, {.buffers = buffers, .sizes = (const int64_t *)&sizes}};
     int64_t extent = rank->pack->extent(job.args.sizes);
-    if (elements * element_bytes < ALONE_BYTES) run_pack(&job, 0, extent, 0);
-    else dtm_pool_run(rank->pool, run_pack, &job, extent, 1);
+    if (elements * element_bytes < ALONE_BYTES)
+        run_pack(&job, 0, extent, 0);
+    else
+        dtm_pool_run(rank->pool, run_pack, &job, extent, 1);
 }
 
 void dtm_run_copy(dtm_rank *rank, const dtm_plan_copy *copy) {
     dtm_box from = dtm_rank_box(rank, copy->input), to = dtm_rank_box(rank, copy->output);
     dtm_box common = dtm_box_common(&from, &to);
     int64_t bytes = dtm_plan_dtype_bytes(rank->plan->buffers[copy->output].dtype);
-    dtm_copy_box(rank, bytes, dtm_rank_buffer(rank, copy->input), &from, dtm_rank_buffer(rank, copy->output), &to, &common);
+    dtm_copy_box(rank, bytes, dtm_rank_buffer(rank, copy->input), &from, dtm_rank_buffer(rank, copy->output), &to,
+                 &common);
 }
 
 void dtm_run_term(dtm_rank *rank, const dtm_plan_copy *copy) {
@@ -63,8 +66,10 @@ void dtm_run_term(dtm_rank *rank, const dtm_plan_copy *copy) {
     void *to = dtm_rank_buffer(rank, copy->output);
     dtm_box box = dtm_rank_box(rank, copy->output);
     int64_t bytes = dtm_box_elements(&box) * dtm_plan_dtype_bytes(rank->plan->buffers[copy->output].dtype);
-    if (!first) memset(to, 0, (size_t)bytes);
-    else if (to != dtm_rank_buffer(rank, copy->input)) dtm_run_copy(rank, copy);
+    if (!first)
+        memset(to, 0, (size_t)bytes);
+    else if (to != dtm_rank_buffer(rank, copy->input))
+        dtm_run_copy(rank, copy);
 }
 
 /* ---- the parts of a collective ---- */
@@ -121,8 +126,12 @@ void dtm_transfer_count(dtm_rank *rank, uint32_t instruction) {
         member other = member_of(rank, t, i);
         switch (c->kind) {
         case DTM_COLLECTIVE_ALL_REDUCE:
-        case DTM_COLLECTIVE_REDUCE_SCATTER: t->sent[i] = part_elements(rank, c, &other, true); break;
-        case DTM_COLLECTIVE_ALL_GATHER: t->sent[i] = part_elements(rank, c, &other, false) * bytes; break;
+        case DTM_COLLECTIVE_REDUCE_SCATTER:
+            t->sent[i] = part_elements(rank, c, &other, true);
+            break;
+        case DTM_COLLECTIVE_ALL_GATHER:
+            t->sent[i] = part_elements(rank, c, &other, false) * bytes;
+            break;
         default:
             t->sent[i] = part_elements(rank, c, &other, true) * bytes;
             t->received[i] = part_elements(rank, c, &other, false) * bytes;
@@ -140,8 +149,10 @@ static char *move_part(dtm_rank *rank, const dtm_plan_collective *c, const membe
         uint32_t buffer = packs ? tensor->input : tensor->output;
         dtm_box part = part_for(rank, c, tensor, other, packs), block = dtm_rank_box(rank, buffer);
         void *memory = dtm_rank_buffer(rank, buffer);
-        if (packs) dtm_copy_box(rank, bytes, memory, &block, stage, &part, &part);
-        else dtm_copy_box(rank, bytes, stage, &part, memory, &block, &part);
+        if (packs)
+            dtm_copy_box(rank, bytes, memory, &block, stage, &part, &part);
+        else
+            dtm_copy_box(rank, bytes, stage, &part, memory, &block, &part);
         stage += dtm_box_elements(&part) * bytes;
     }
     return stage;
@@ -181,8 +192,7 @@ static void unpack(dtm_rank *rank, const dtm_plan_collective *c, const dtm_trans
 /* ---- running ---- */
 
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
-    const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
-    const dtm_plan_collective *c = &at->collective;
+    const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
     if (t->changes) dtm_transfer_count(rank, instruction);
     char *in = c->stage_in < 0 ? dtm_rank_buffer(rank, c->tensors[0].input) : rank->arena + c->stage_in;
@@ -192,7 +202,7 @@ bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status
     dtm_reduce_type type = c->dtype == DTM_PLAN_I32 ? DTM_REDUCE_I32 : DTM_REDUCE_F32;
     bool ok;
     if (c->stage_in >= 0) pack(rank, c, t, in);
-    dtm_group_label(t->group, at->name);
+    dtm_group_label(t->group, t->label);
     switch (c->kind) {
     case DTM_COLLECTIVE_ALL_REDUCE:
         ok = dtm_all_reduce(t->group, c->algorithm, reduction, type, in, out, t->sent[0], scratch, status);
@@ -200,8 +210,11 @@ bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status
     case DTM_COLLECTIVE_REDUCE_SCATTER:
         ok = dtm_reduce_scatter(t->group, c->algorithm, reduction, type, in, out, t->sent, scratch, status);
         break;
-    case DTM_COLLECTIVE_ALL_GATHER: ok = dtm_all_gather(t->group, c->algorithm, in, out, t->sent, status); break;
-    default: ok = dtm_all_to_all(t->group, c->algorithm, in, t->sent, out, t->received, status);
+    case DTM_COLLECTIVE_ALL_GATHER:
+        ok = dtm_all_gather(t->group, c->algorithm, in, out, t->sent, status);
+        break;
+    default:
+        ok = dtm_all_to_all(t->group, c->algorithm, in, t->sent, out, t->received, status);
     }
     dtm_group_label(t->group, NULL);
     if (ok && c->stage_out >= 0) unpack(rank, c, t, out);
