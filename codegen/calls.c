@@ -162,19 +162,20 @@ void dtm_lower_attention(dtm_generator *g, dtm_op op) {
     dtm_text_printf(&text, "static dtm_attention_sizes @_sizes(const int64_t *z) {\n    dtm_attention_sizes s = {0};\n    (void)z;\n");
     dtm_text_append(&text, c.fill.data, c.fill.length);
     dtm_text_printf(&text, "    return s;\n}\nstatic int64_t @_extent(const int64_t *z) {\n"
-                           "    const dtm_attention_sizes s = @_sizes(z);\n    return %s * %s_extent((const int64_t *)&s);\n}\n",
+                           "    const dtm_attention_sizes s = @_sizes(z);\n    return %s * LIBRARY(\"%s\")->extent((const int64_t *)&s);\n}\n",
                     outer, name);
     dtm_text_printf(&text, "static int64_t @_scratch_bytes(const int64_t *z) {\n    const dtm_attention_sizes s = @_sizes(z);\n"
-                           "    return %s_scratch_bytes((const int64_t *)&s);\n}\n", name);
+                           "    return LIBRARY(\"%s\")->scratch_bytes((const int64_t *)&s);\n}\n", name);
     dtm_text_printf(&text, "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n"
                            "    const int64_t *const z = a->sizes;\n    const dtm_attention_sizes s = @_sizes(z);\n"
-                           "    const int64_t each = %s_extent((const int64_t *)&s);\n    const double scale = %.17g;\n"
+                           "    const dtm_kernel_entry *const library = LIBRARY(\"%s\");\n"
+                           "    const int64_t each = library->extent((const int64_t *)&s);\n    const double scale = %.17g;\n"
                            "    for (int64_t outer = each ? begin / each : 0; outer * each < end; outer++) {\n", name, scale);
     dtm_text_append(&text, pointers.data, pointers.length);
     dtm_text_printf(&text, "        const dtm_kernel_args inner = {at, (const int64_t *)&s, &scale, a->scratch, a->error};\n"
                            "        const int64_t low = begin > outer * each ? begin - outer * each : 0;\n"
                            "        const int64_t high = end < (outer + 1) * each ? end - outer * each : each;\n"
-                           "        %s(&inner, low, high);\n    }\n}\n", name);
+                           "        library->run(&inner, low, high);\n    }\n}\n");
     uint32_t buffers[9], kernel = dtm_kernel_index(g, backward ? "attention_backward" : "attention", text.data);
     for (int i = 0; i < count; i++) buffers[i] = dtm_buffer_index(g, values[i]);
     dtm_emit_launch(g, op, DTM_PLAN_ATTENTION, kernel, buffers, (size_t)count, c.sizes.items, c.sizes.count);
@@ -259,11 +260,11 @@ void dtm_lower_rope(dtm_generator *g, dtm_op op) {
     dtm_text_printf(&text, "static dtm_rope_sizes @_sizes(const int64_t *z) {\n    dtm_rope_sizes s = {0};\n    (void)z;\n");
     dtm_text_append(&text, c.fill.data, c.fill.length);
     dtm_text_printf(&text, "    return s;\n}\nstatic int64_t @_extent(const int64_t *z) {\n    const dtm_rope_sizes s = @_sizes(z);\n"
-                           "    return dtm_rope_extent((const int64_t *)&s);\n}\n"
+                           "    return LIBRARY(\"dtm_rope\")->extent((const int64_t *)&s);\n}\n"
                            "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n"
                            "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n"
                            "    const dtm_rope_sizes s = @_sizes(a->sizes);\n    dtm_kernel_args inner = *a;\n"
-                           "    inner.sizes = (const int64_t *)&s;\n    dtm_rope(&inner, begin, end);\n}\n");
+                           "    inner.sizes = (const int64_t *)&s;\n    LIBRARY(\"dtm_rope\")->run(&inner, begin, end);\n}\n");
     uint32_t kernel = dtm_kernel_index(g, "rope", text.data);
     uint32_t buffers[3] = {dtm_buffer_index(g, in), table, dtm_buffer_index(g, out)};
     dtm_emit_launch(g, op, DTM_PLAN_ROWS, kernel, buffers, 3, c.sizes.items, c.sizes.count);

@@ -340,10 +340,12 @@ static void write_kernel(const dtm_generator *g, const dtm_kernel_text *kernel, 
 
 void dtm_write_kernels(dtm_generator *g, dtm_text *out) {
     dtm_text_printf(out, "/* Kernels of %s, written by dtmc; compiled once for each instruction set (DTM_ISA = v1, v3, v4). */\n"
-                         "#include \"kernels/cpu/attention.h\"\n#include \"kernels/cpu/prelude.h\"\n#include \"kernels/cpu/random.h\"\n"
-                         "#include \"kernels/cpu/rows.h\"\n#include \"runtime/plan.h\"\n\n#include <math.h>\n\n"
+                         "#include \"kernels/cpu/library.h\"\n#include \"kernels/cpu/prelude.h\"\n#include \"kernels/cpu/random.h\"\n"
+                         "#include \"kernels/cpu/sizes.h\"\n#include \"runtime/plan.h\"\n\n#include <math.h>\n\n"
                          "#ifndef DTM_ISA\n#define DTM_ISA v1\n#endif\n"
-                         "#define DTM_JOIN(a, b) a##b\n#define DTM_TABLE(isa) DTM_JOIN(dtm_kernels_, isa)\n\n",
+                         "#define DTM_JOIN(a, b) a##b\n#define DTM_TABLE(isa) DTM_JOIN(dtm_kernels_, isa)\n"
+                         "enum { level_v1 = 1, level_v3 = 3, level_v4 = 4 };\n#define DTM_LEVEL(isa) DTM_JOIN(level_, isa)\n"
+                         "#define LIBRARY(name) dtm_kernel_find_at(DTM_LEVEL(DTM_ISA), name)\n\n",
                     dtm_string_text(g->module->context, g->module->name));
     for (size_t k = 0; k < g->n_kernels; k++) write_kernel(g, &g->kernels[k], out);
     dtm_text_printf(out, "extern const dtm_plan_kernel DTM_TABLE(DTM_ISA)[];\nconst dtm_plan_kernel DTM_TABLE(DTM_ISA)[] = {\n");

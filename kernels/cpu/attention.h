@@ -22,34 +22,8 @@
 
 #include "kernels/cpu/prelude.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/sizes.h"
 #include "kernels/kernel.h"
-
-typedef struct dtm_attention_strides {
-    int64_t b, s, h;
-} dtm_attention_strides;
-
-typedef struct dtm_attention_sizes {
-    int64_t batch, heads, kv_heads, queries, keys, width, v_width;
-    int64_t causal, window;
-    int64_t ratio, head_offset, kv_offset; /* ratio = H / G of the whole tensors */
-    int64_t queries_total, keys_total, q_offset, k_offset;
-    dtm_attention_strides q, k, v, o, lse;
-    dtm_attention_strides d_o, dq, dk, dv; /* backward only */
-} dtm_attention_sizes;
-
-/* Forward reads q, k, v and writes o, lse; backward reads q, k, v, o, lse, do and writes dq, dk, dv. numbers: {scale}.
- */
-enum {
-    DTM_ATTENTION_Q,
-    DTM_ATTENTION_K,
-    DTM_ATTENTION_V,
-    DTM_ATTENTION_O,
-    DTM_ATTENTION_LSE,
-    DTM_ATTENTION_DO,
-    DTM_ATTENTION_DQ,
-    DTM_ATTENTION_DK,
-    DTM_ATTENTION_DV,
-};
 
 /* Blocks: keys and rows of queries of one block of scores, forward and backward; keys are a multiple of the widest
  * tile. QUERIES share one packing of the keys. Measured on Zen 3; scores, keys and values of a block fit its caches. */

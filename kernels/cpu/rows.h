@@ -3,6 +3,7 @@
 #define DTM_KERNELS_CPU_ROWS_H
 
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/sizes.h"
 #include "kernels/kernel.h"
 
 #include <math.h>
@@ -14,16 +15,8 @@
  *     out   [batch, tokens, width]
  *
  * All by strides in elements; those of ids along tokens and of rows along width are 1. A batch stride of the table of 0
- * is one table for all (gather only: scatter then wants batch 1, with the batch's tokens as tokens). */
-typedef struct dtm_rows_sizes {
-    int64_t batch, tokens, rows, width;
-    int64_t first, vocabulary;
-    int64_t table_batch, table_row, ids_batch, out_batch, out_row;
-    int64_t accumulate; /* scatter: 0 clears the table's rows before, 1 adds to what they hold */
-} dtm_rows_sizes;
-
-enum { DTM_ROWS_TABLE, DTM_ROWS_IDS, DTM_ROWS_OUT };
-
+ * is one table for all (gather only: scatter then wants batch 1, with the batch's tokens as tokens). Sizes:
+ * dtm_rows_sizes. */
 DTM_INLINE const dtm_rows_sizes *dtm_rows_sizes_of(const int64_t *sizes) {
     return (const dtm_rows_sizes *)(const void *)sizes;
 }
@@ -94,24 +87,11 @@ static inline void dtm_rows_scatter(const dtm_kernel_args *args, int64_t begin, 
  *     table [positions, part]: for a position, cos of part / 2 angles, then sin of them
  *     x, out [batch, positions, heads, width], may be the same
  *
- * Pair i of a row turns by its position's angle i: (a, b) -> (a cos - b sin, b cos + a sin); the rest is copied. */
-typedef struct dtm_rope_sizes {
-    int64_t batch, positions, heads, width;
-    int64_t part;        /* how many of the width turn; even */
-    int64_t interleaved; /* 0: element i pairs with i + part / 2;  1: 2 i with 2 i + 1 */
-    int64_t inverse;     /* 1: turns back, which is the gradient */
-    int64_t x_batch, x_position, x_head, out_batch, out_position, out_head; /* strides */
-} dtm_rope_sizes;
-
-enum { DTM_ROPE_X, DTM_ROPE_TABLE, DTM_ROPE_OUT };
-
-/* The table, of positions offset .. offset + positions: made once a program, or once a chunk where the positions of a
- * block are not one range. */
-typedef struct dtm_rope_table_sizes {
-    int64_t positions, part, offset;
-} dtm_rope_table_sizes;
-
-/* buffers: {table}; numbers: {base}. Units: positions. angle i of position p = p base^(-2 i / part), in double. */
+ * Pair i of a row turns by its position's angle i: (a, b) -> (a cos - b sin, b cos + a sin); the rest is copied. Sizes:
+ * dtm_rope_sizes.
+ *
+ * The table, of positions offset .. offset + positions (dtm_rope_table_sizes), is made once a program, or once a chunk
+ * where the positions of a block are not one range. buffers: {table}; numbers: {base}. Units: positions. angle i of position p = p base^(-2 i / part), in double. */
 static inline int64_t dtm_rope_table_extent(const int64_t *sizes) {
     return sizes[0];
 }
