@@ -4,8 +4,7 @@ python dtm_peer.py --dtmc build/release/frontend/dtmc --model llama-small --mode
 
 `one` is a process of two threads without mpirun, `dp` and `tp` are two ranks of one thread under mpirun, or with --local
 in one process. The first step is warm-up and counted with the build. start_s is everything else: of the whole run, what
-is not in a step. A sample of the profile of the run can be had with --profile.
-"""
+is not in a step."""
 import argparse, json, math, os, random, struct, subprocess, sys, tempfile, time
 
 import models as M
@@ -50,14 +49,14 @@ def run(command):
 
 
 with tempfile.TemporaryDirectory() as tmp:
-    program, data, log, rss = (os.path.join(tmp, name) for name in ("program", "data.safetensors", "log", "rss"))
+    program, data, log, usage = (os.path.join(tmp, name) for name in ("program", "data.safetensors", "log", "usage"))
     start = time.perf_counter()
     mesh = "dp=%d,tp=%d" % (ranks if args.mode == "dp" else 1, ranks if args.mode == "tp" else 1)
     run([args.dtmc, "build", os.path.join(root, "bench", "models", args.model + ".dtm"), "--mesh", mesh, "-o", program])
     compile_s = time.perf_counter() - start
     write_batch(data)
-    command = [sys.executable, os.path.join(here, "rss.py"), rss, program, "train", "--data", data, "--steps", str(steps),
-               "--threads", str(threads), "--log", log, "--quiet"]
+    command = [sys.executable, os.path.join(here, "usage.py"), usage, log, program, "train", "--data", data,
+               "--steps", str(steps), "--threads", str(threads), "--log", log, "--quiet"]
     if args.local:
         command.append("--local")
     elif ranks > 1:
@@ -70,7 +69,7 @@ with tempfile.TemporaryDirectory() as tmp:
     if args.profile:
         sys.exit(print(out))
     rows = [json.loads(line) for line in open(log)][1:]
-    peak = sum(map(float, open(rss)))
+    peak, cpu = map(sum, zip(*(map(float, line.split()) for line in open(usage))))
     memory = json.loads(run([program, "info", "--json"]))
 seconds = [r["ms"] / 1e3 for r in rows]
 assert len(rows) == steps, (len(rows), steps)
@@ -78,4 +77,5 @@ count = memory.get("parameters", M.params(m))
 assert count == M.params(m), (count, M.params(m))
 system = "dtm" + ("" if args.mode == "one" else "-" + args.mode) + ("-local" if args.local else "")
 M.report(system, args.model, ranks, threads, seconds[1:], first_loss=rows[0]["loss"], last_loss=rows[-1]["loss"],
-         compile_s=compile_s, first_step_s=seconds[0], start_s=whole - sum(seconds), rss_mb=round(peak))
+         compile_s=compile_s, first_step_s=seconds[0], start_s=whole - sum(seconds), cpu_ms=round(cpu / (steps - 1) * 1e3),
+         rss_mb=round(peak))

@@ -39,14 +39,23 @@ def beyond_mb(model, rss_mb):
     return round(rss_mb - 16 * params(MODELS[model]) / 2 ** 20)
 
 
+used = [0, 0]                                      # processor seconds of all threads, and in how many steps
+
+
 def measure(step, seconds, least=3):
     """Times step() until both limits are met; step returns once its work is done."""
-    times, start = [], time.perf_counter()
+    times, start, cpu = [], time.perf_counter(), time.process_time()
     while len(times) < least or time.perf_counter() - start < seconds:
         t = time.perf_counter()
         step()
         times.append(time.perf_counter() - t)
+    used[0] += time.process_time() - cpu
+    used[1] += len(times)
     return times
+
+
+def cpu_ms():
+    return 1e3 * used[0] / used[1]
 
 
 def rss_mb():

@@ -18,6 +18,11 @@ def table(head, lines):
         print("| " + " | ".join(str(cell) for cell in line) + " |")
 
 
+def median(rows, key):
+    values = [r[key] for r in rows if key in r]
+    return round(statistics.median(values)) if values else ""
+
+
 groups = {}
 for r in rows:
     if "model" in r:
@@ -32,13 +37,13 @@ for model in [m for m in M.MODELS if m in groups]:
         rate = M.flops(M.MODELS[model]) / ms / 1e6
         lines.append((model, system, f"{g[0]['ranks']} x {g[0]['threads']}", f"{M.tokens(M.MODELS[model]) / ms * 1e3:.0f}",
                       f"{eager / ms:.2f}" if eager else "", f"{ms:.0f}",
-                      f"{statistics.median(r['ms_median'] for r in g):.0f}", f"{rate:.1f}",
+                      median(g, "ms_median"), median(g, "cpu_ms"), f"{rate:.1f}",
                       f"{rate / peak:.0%}" if matrix else "", max(r["rss_mb"] for r in g),
                       max(r["beyond_mb"] for r in g), max(r.get("rss_import_mb", 0) for r in g) or "",
                       f"{max(r.get('compile_s', 0) + r['first_step_s'] for r in g):.1f}", len(g),
                       f"{statistics.median(r.get('others', 0) for r in g):.2f}"))
 if lines:
-    table(("model", "system", "ranks x threads", ">tokens/s", ">of torch-eager", ">ms min", ">ms median", ">GFLOP/s",
+    table(("model", "system", "ranks x threads", ">tokens/s", ">of torch-eager", ">ms min", ">ms median", ">CPU ms", ">GFLOP/s",
            ">share of peak", ">peak RSS MB", ">beyond 16 B a parameter", ">of it imports", ">compile + first step s",
            ">rounds", ">cores of others"), lines)
 

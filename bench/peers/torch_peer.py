@@ -188,15 +188,16 @@ def run(rank, ranks, port, args):
             times += M.measure(step, 0, 1)
             go.fill_(len(times) < 3 or time.perf_counter() - begin < args.seconds)
             dist.broadcast(go, 0)
-    rss = torch.tensor([M.rss_mb(), base])
+    sums = torch.tensor([M.rss_mb(), base, M.cpu_ms()])
     if ranks > 1:
-        dist.all_reduce(rss)
+        dist.all_reduce(sums)
         value = torch.tensor(loss)
         dist.all_reduce(value)
         loss = value.item() / ranks
     if rank == 0:
         M.report("torch-" + args.mode + os.environ.get("SUFFIX", ""), args.model, ranks, args.threads, times,
-                 first_loss=loss, first_step_s=first, rss_mb=round(rss[0].item()), rss_import_mb=round(rss[1].item()))
+                 first_loss=loss, first_step_s=first, cpu_ms=round(sums[2].item()),
+                 rss_mb=round(sums[0].item()), rss_import_mb=round(sums[1].item()))
     if ranks > 1:
         dist.destroy_process_group()
 
