@@ -113,9 +113,11 @@ void shard_reorder_sums(shard *s);
 
 /* ---- shard_choose.c: the least cost ---- */
 bool shard_choose(shard *s);
-/* The modelled time of the choices as they stand on the axes decided by cost, said without the search: the twin for tests. */
-double shard_cost(shard *s, uint16_t axes);
 uint16_t shard_axes_by_cost(const shard *s);
+/* shard_cost.c: the modelled time of the choices as they stand on the axes decided by cost, without the search. */
+double shard_cost(shard *s, uint16_t axes);
+/* shard_memory.c: the bytes that a rank holds with the choices as they stand, by estimate. */
+double shard_memory(shard *s);
 
 /* ---- shard_update.c: the update follows the weights ---- */
 void shard_update(shard *s);
@@ -126,18 +128,5 @@ void shard_layouts(shard *s);
 
 /* ---- shard_warnings.c ---- */
 void shard_warnings(shard *s);
-
-/* ---- shard_search.c: the minimum of a sum of tables ---- */
-typedef struct shard_search shard_search;
-shard_search *shard_search_create(dtm_arena *arena);
-uint32_t shard_search_variable(shard_search *search, uint32_t size);
-size_t shard_search_size(const shard_search *search); /* variables so far */
-/* Adds a cost for each combination of values of some variables, the last fastest. INFINITY forbids. */
-void shard_search_cost(shard_search *search, uint32_t count, const uint32_t *variables, const double *costs);
-/* The assignment of least total cost, of equal ones the first in order of variables' elimination. Returns the cost. Where
- * a table would have more entries than `bound`, *exact becomes false, and the search gives up or fixes variables first. */
-double shard_search_solve(shard_search *search, size_t bound, bool give_up, uint32_t *assignment, bool *exact);
-/* The same by trying all: the twin for tests. */
-double shard_search_brute_force(const shard_search *search, uint32_t *assignment);
 
 #endif

@@ -6,6 +6,7 @@
 #include "passes/passes.h"
 #include "passes/relayout.h"
 #include "passes/shard.h"
+#include "passes/shard_search.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -367,20 +368,31 @@ static uint32_t random_below(uint32_t n) {
 }
 
 static void searches(void) {
-    for (int trial = 0; trial < 300; trial++) {
+    for (int trial = 0; trial < 400; trial++) {
         dtm_arena *arena = dtm_arena_create();
         shard_search *s = shard_search_create(arena);
         uint32_t n = 2 + random_below(7), sizes[9], found[9], best[9];
         for (uint32_t v = 0; v < n; v++) shard_search_variable(s, sizes[v] = 1 + random_below(4));
-        for (int t = 0; t < 14; t++) {
+        for (int t = 0; t < 18; t++) {
             double costs[16];
-            for (int i = 0; i < 16; i++) costs[i] = random_below(6) ? random_below(100) : INFINITY;
+            for (int i = 0; i < 16; i++) costs[i] = t >= 14 || random_below(8) ? random_below(100) : INFINITY;
             uint32_t a = random_below(n), b = random_below(n);
-            shard_search_cost(s, 1 + random_below(2), (uint32_t[]){a, b}, costs);
+            shard_search_add(s, t < 14 ? SHARD_TIME : SHARD_MEMORY, 1 + random_below(2), (uint32_t[]){a, b}, costs);
         }
         bool exact;
-        double least = shard_search_brute_force(s, best), cost = shard_search_solve(s, 1 << 16, false, found, &exact);
-        CHECK(exact && cost == least, "search %d: %g, brute force %g", trial, cost, least);
+        shard_search_options options = {{1, 0}, NULL, trial % 2 ? 1 << 16 : 6, 1000};
+        double least = shard_search_brute_force(s, INFINITY, best), cost = shard_search_solve(s, &options, found, &exact);
+        CHECK(exact && cost == least && (cost == INFINITY || shard_search_total(s, SHARD_TIME, found) == least),
+              "search %d: %g, brute force %g", trial, cost, least);
+        for (double bytes = 40; bytes < 300; bytes += 65) {
+            double gap;
+            least = shard_search_brute_force(s, bytes, best);
+            shard_outcome outcome = shard_search_within(s, bytes, trial % 2 ? 1 << 16 : 6, 1000, 10000, found, &gap);
+            bool same = least == INFINITY ? outcome == SHARD_TOO_LARGE
+                                          : outcome == SHARD_LEAST && shard_search_total(s, SHARD_TIME, found) == least &&
+                                                shard_search_total(s, SHARD_MEMORY, found) <= bytes;
+            CHECK(same, "search %d within %g: outcome %d, brute force %g", trial, bytes, outcome, least);
+        }
         dtm_arena_destroy(arena);
     }
 }
@@ -390,15 +402,19 @@ static void searches(void) {
 typedef struct everything {
     shard *s;
     uint16_t axes;
+    double bytes; /* no more than these count */
     double least;
+    double fewest, most; /* bytes of all */
 } everything;
 
 static void try_all(everything *e, size_t at, int axis) {
     shard *s = e->s;
     if (axis == s->module->settings.mesh.count) at++, axis = 0;
     if (at == s->n_order) {
-        double cost = shard_cost(s, e->axes);
+        double bytes = shard_memory(s), cost = bytes <= e->bytes ? shard_cost(s, e->axes) : INFINITY;
         if (cost < e->least) e->least = cost;
+        if (bytes < e->fewest) e->fewest = bytes;
+        if (bytes > e->most) e->most = bytes;
         return;
     }
     shard_op *o = &s->ops[s->order[at]];
@@ -412,28 +428,78 @@ static void try_all(everything *e, size_t at, int axis) {
     }
 }
 
-static void by_cost(const char *sizes, const char *placement, bool feed_forward) {
+static void chosen(program *p, shard *s) {
+    *s = (shard){.module = p->m, .arena = dtm_arena_create()};
+    shard_rules(s);
+    shard_describe(s);
+    shard_expand(s);
+    shard_domains(s);
+    shard_choose(s);
+}
+
+/* y = x w, sum(y); or z = gelu(x w) v, sum(z); with the backward pass, whose values are saved, or without. Without a bound
+ * on memory, and with bounds at which less and less fits. */
+static void by_cost(const char *sizes, const char *placement, bool feed_forward, bool backward) {
     program p = start();
     declare(&p, sizes);
     dtm_value x = source(&p, DTM_OP_INPUT, DTM_F32, "x", "B D", 0);
     dtm_value y = dot(&p, "y", x, weight(&p, "w", "D F"), "D");
     if (feed_forward) y = dot(&p, "z", dtm_build_unary(&p.b, DTM_OP_GELU, "g", y), weight(&p, "v", "F D"), "F");
+    if (backward) y = dtm_build_unary(&p.b, DTM_OP_TANH, "t", y);
     dtm_value sum = over(&p, DTM_OP_SUM, "sum", feed_forward ? "B D" : "B F", 1, y, 0, 0);
     dtm_attributes a = dtm_attributes_default(DTM_OP_REPORT);
-    a.name = dtm_string_of(p.context, "sum");
+    a.name = dtm_string_of(p.context, "loss");
     dtm_build_op(&p.b, DTM_OP_REPORT, &sum, 1, &a, NULL, 0, "");
     place(&p, placement);
-    shard s = {.module = p.m, .arena = dtm_arena_create()};
-    shard_rules(&s);
-    shard_describe(&s);
-    shard_expand(&s);
-    shard_domains(&s);
-    shard_choose(&s);
-    everything e = {&s, shard_axes_by_cost(&s), 1e300};
+    if (backward && !(dtm_pass_canonicalize(p.m) && dtm_pass_autodiff(p.m))) CHECK(false, "autodiff");
+    shard s;
+    chosen(&p, &s);
+    everything e = {&s, shard_axes_by_cost(&s), INFINITY, INFINITY, INFINITY, 0};
     double found = shard_cost(&s, e.axes);
     try_all(&e, 0, 0);
     CHECK(fabs(found - e.least) <= 1e-9 + 1e-6 * e.least, "by cost %s on %s: %g s, the least is %g s", sizes, placement, found, e.least);
+    for (int i = 0; i < 4; i++) {
+        everything within = e;
+        within.bytes = e.fewest + (e.most - e.fewest) * (double[]){0, 0.1, 0.3, 0.7}[i];
+        within.least = INFINITY;
+        p.m->settings.machine.memory = within.bytes;
+        shard t;
+        chosen(&p, &t);
+        within.s = &t;
+        double fits = shard_cost(&t, e.axes), bytes = shard_memory(&t);
+        try_all(&within, 0, 0);
+        CHECK(fabs(fits - within.least) <= 1e-9 + 1e-6 * within.least && bytes <= within.bytes,
+              "by cost %s on %s within %.0f of %.0f to %.0f bytes: %g s, %.0f bytes, the least is %g s", sizes, placement,
+              within.bytes, e.fewest, e.most, fits, bytes, within.least);
+        if (verbose) printf("within %.0f: %g, %g; %.0f\n", within.bytes, fits, within.least, bytes);
+        dtm_arena_destroy(t.arena);
+    }
     if (verbose) printf("by cost %s on %s: %g %g\n", sizes, placement, found, e.least);
+    dtm_arena_destroy(s.arena);
+    dtm_module_destroy(p.m);
+    dtm_context_destroy(p.context);
+}
+
+/* ---- the estimate of memory against what the memory pass allocates ---- */
+
+static void estimates(const char *model, const char *sizes, const char *placement) {
+    program p = start();
+    declare(&p, sizes);
+    if (strcmp(model, "gpt") == 0) gpt(&p);
+    else llama(&p);
+    place(&p, placement);
+    if (!(dtm_pass_canonicalize(p.m) && dtm_pass_autodiff(p.m))) CHECK(false, "autodiff");
+    dtm_module *m = dtm_module_clone(p.m);
+    shard s;
+    chosen(&p, &s);
+    double estimate = shard_memory(&s);
+    bool good = dtm_pass_shard(m) && dtm_pass_partition(m) && dtm_pass_microbatch(m) && dtm_pass_fuse_collectives(m) &&
+                dtm_pass_fuse(m) && dtm_pass_memory(m);
+    double ratio = estimate / (double)m->arena_bytes;
+    CHECK(good && ratio > 0.75 && ratio < 1.25, "%s %s on %s: %.0f bytes estimated, %lld allocated", model, sizes, placement,
+          estimate, (long long)m->arena_bytes);
+    if (verbose) printf("%s on %s: %.0f of %lld: %.2f\n", model, placement, estimate, (long long)m->arena_bytes, ratio);
+    dtm_module_destroy(m);
     dtm_arena_destroy(s.arena);
     dtm_module_destroy(p.m);
     dtm_context_destroy(p.context);
@@ -494,12 +560,21 @@ int main(int argc, char **argv) {
     pairs(2, "A=4 C=4");
     pairs(3, "A=8 C=8");
     fault_5();
-    by_cost("B=64 D=256 F=512", "a=4 : a B D F cost", true);
-    by_cost("B=4096 D=64 F=64", "a=4 : a D B F cost", true);
-    by_cost("B=64 D=4096 F=4096", "a=2 : a F D cost", true);
-    by_cost("B=64 D=256 F=512", "a=2 b=4 : a B F cost : b B D cost", false);
-    by_cost("B=64 D=512 F=512", "a=2 b=2 : a B D cost : b D F cost", false);
+    by_cost("B=64 D=256 F=512", "a=4 : a B D F cost", true, false);
+    by_cost("B=4096 D=64 F=64", "a=4 : a D B F cost", true, false);
+    by_cost("B=64 D=4096 F=4096", "a=2 : a F D cost", true, false);
+    by_cost("B=64 D=256 F=512", "a=2 b=4 : a B F cost : b B D cost", false, false);
+    by_cost("B=64 D=512 F=512", "a=2 b=2 : a B D cost : b D F cost", false, false);
+    by_cost("B=512 D=256 F=256", "a=4 : a B D F cost", false, true);
+    static const char *const large[] = {"B=8 S=64 V=512 P=64 D=64 F=256 H=4 K=16", "B=8 S=64 V=512 D=64 F=192 H=4 G=2 K=16"};
+    static const char *const meshes[] = {"dp=2 : dp B",
+                                         "tp=2 : tp H G F V",
+                                         "tp=2 : tp H G F V S",
+                                         "dp=2 tp=2 : dp B : tp H G F V S",
+                                         "dp=2 tp=2 microbatches=2 : dp B : tp H G F V S cost"};
     static const char *const models[] = {"gpt", "llama"}, *const sizes[] = {gpt_sizes, llama_sizes};
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 5; k++) estimates(models[i], large[i], meshes[k]);
     for (int i = 0; i < 2; i++) {
         whole(models[i], sizes[i], "tp=2 : tp H G F V", "2 AR | 2 AR ");
         whole(models[i], sizes[i], "tp=2 : tp H G F V S", "2 AG 2 RS | 2 AG 2 RS ");
