@@ -127,10 +127,11 @@ static const char *dropout_expression(writer *w, const dtm_op_data *op, const ch
     dtm_c_number(DTM_F32, 1 / (1 - op->attributes.number[DTM_DROPOUT_P]), &scale);
     dtm_text p = {arena, NULL, 0, 0};
     dtm_text_number(&p, op->attributes.number[DTM_DROPOUT_P]);
+    /* Step 0 is no training step: nothing is dropped. */
     return dtm_arena_printf(arena,
-                            "dtm_random_uniform(step_state[0], dtm_random_stream((uint32_t)step_state[1], %uu + 0x9E3779B9u * "
-                            "(uint32_t)z[%d]), %s) >= %s ? %s * %s : 0.0f",
-                            (unsigned)op->attributes.number[DTM_DROPOUT_SITE], nest_size(w->n, &copy),
+                            "step_state[1] == 0 ? %s : dtm_random_uniform(step_state[0], dtm_random_stream((uint32_t)"
+                            "step_state[1], %uu + 0x9E3779B9u * (uint32_t)z[%d]), %s) >= %s ? %s * %s : 0.0f",
+                            x, (unsigned)op->attributes.number[DTM_DROPOUT_SITE], nest_size(w->n, &copy),
                             element_of(w, op->results[0]), p.data, x, scale.data);
 }
 

@@ -204,7 +204,7 @@ static void set_scalar(dtm_rank *rank, const dtm_plan_scalar *scalar) {
         *(float *)to = (float)(1 - pow(scalar->beta, (double)(rank->step + 1)));
         return;
     case DTM_PLAN_SEED_AND_STEP: {
-        const uint64_t words[2] = {rank->seed, (uint64_t)rank->step + 1};
+        const uint64_t words[2] = {rank->seed, rank->forward_only ? 0 : (uint64_t)rank->step + 1};
         memcpy(to, words, sizeof words);
         return;
     }

@@ -259,7 +259,7 @@ typedef struct dtm_plan_copy {
 typedef enum dtm_plan_number {
     DTM_PLAN_LEARNING_RATE,   /* of this step, from `train`; f32 */
     DTM_PLAN_BIAS_CORRECTION, /* 1 - beta^t, t = step from 1, in double, then f32 */
-    DTM_PLAN_SEED_AND_STEP,   /* two u64: the run's seed, the step from 1; buffer of u8[16] */
+    DTM_PLAN_SEED_AND_STEP,   /* two u64: the run's seed, the step from 1 (0 in `eval`: no dropout); u8[16] */
     DTM_PLAN_FILL,            /* the number `beta` in every element, in the buffer's dtype */
 } dtm_plan_number;
 
