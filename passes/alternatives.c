@@ -66,6 +66,7 @@ static const char *rule_text(const tries *t, const dtm_module *module, const dtm
     for (int i = 0; i < rule->count; i++)
         dtm_text_printf(&text, "%s%s", i ? ", " : " ", dtm_dim_name(module, rule->dims[i]));
     if (!rule->count) dtm_text_printf(&text, " nothing");
+    if (rule->by_cost) dtm_text_printf(&text, " by cost");
     return text.data;
 }
 
@@ -115,8 +116,44 @@ dtm_alternative *dtm_alternatives_of(const dtm_module *source, dtm_arena *arena,
     return t.items;
 }
 
+dtm_alternative *dtm_alternatives_by_cost(const dtm_module *source, dtm_arena *arena, size_t *count) {
+    tries t = {source, arena, NULL, 0, 0};
+    for (size_t i = 0; i < source->settings.n_splits; i++) {
+        const dtm_splits_rule *rule = &source->settings.splits[i];
+        if (rule->count < 2 || rule->by_cost || source->settings.mesh.axes[rule->axis].size == 1) continue;
+        dtm_module *module = dtm_module_clone(source);
+        module->settings.splits[i].by_cost = true;
+        add_try(&t, module, rule_text(&t, module, &module->settings.splits[i]));
+    }
+    *count = t.count;
+    return t.items;
+}
+
 void dtm_alternatives_destroy(dtm_alternative *alternatives, size_t count) {
     for (size_t i = 0; i < count; i++) dtm_module_destroy(alternatives[i].module);
+}
+
+static bool same_layout(const dtm_type_data *a, const dtm_type_data *b) {
+    return a->sum == b->sum && a->max == b->max && memcmp(a->layout, b->layout, sizeof a->layout) == 0;
+}
+
+const char *dtm_alternative_differences(const dtm_module *module, const dtm_alternative *alternative, dtm_arena *arena) {
+    enum { NAMED = 6 };
+    dtm_text text = {arena, NULL, 0, 0};
+    const dtm_module *other = alternative->module;
+    int found = 0;
+    for (dtm_value v = 1, w = 1; v < module->n_values; v++) { /* both in the order of the text, which is nearly the same */
+        dtm_op def = module->values[v].def;
+        if (!def || !module->ops[def].region || !dtm_enclosing(module, def, DTM_OP_FORWARD)) continue;
+        if (module->ops[def].kind == DTM_OP_WEIGHT || !dtm_value_source_name(module, v)) continue;
+        for (size_t steps = 0; steps < other->n_values && other->values[w].name != module->values[v].name; steps++)
+            w = w + 1 < other->n_values ? w + 1 : 1;
+        if (other->values[w].name != module->values[v].name) continue;
+        if (same_layout(dtm_value_type(module, v), dtm_value_type(other, w))) continue;
+        if (++found <= NAMED) dtm_text_printf(&text, "%s%s", found > 1 ? ", " : "", dtm_value_name(module, v));
+    }
+    if (found > NAMED) dtm_text_printf(&text, " and %d more", found - NAMED);
+    return found ? text.data : NULL;
 }
 
 static bool alike(const dtm_module *a, const dtm_ledger_entry *x, const dtm_module *b, const dtm_ledger_entry *y) {

@@ -13,7 +13,11 @@ typedef struct dtm_alternative {
 
 /* Every edit tried, in a fixed order. The modules live until dtm_alternatives_destroy. */
 dtm_alternative *dtm_alternatives_of(const dtm_module *source, dtm_arena *arena, size_t *count);
+/* For each rule of several dimensions that is not by cost: the program with that rule by cost. */
+dtm_alternative *dtm_alternatives_by_cost(const dtm_module *source, dtm_arena *arena, size_t *count);
 void dtm_alternatives_destroy(dtm_alternative *alternatives, size_t count);
+/* Values of the forward pass, by their names in the source, that have another layout there: "q, k, attn and 3 more". */
+const char *dtm_alternative_differences(const dtm_module *module, const dtm_alternative *alternative, dtm_arena *arena);
 /* The cheapest of them (least step time, then bytes sent) in which no entry like `entry` (its collective, of values from the
  * same source line, on an axis of the same name) occurs, or NULL. */
 const dtm_alternative *dtm_alternative_without(const dtm_module *module, const dtm_ledger_entry *entry,

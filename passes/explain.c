@@ -177,6 +177,21 @@ static void print_advice(const explainer *e) {
     }
 }
 
+/* What the choice of least time, instead of the first dimension listed, would save: where it does. */
+static void print_by_cost(const explainer *e, const dtm_module *source) {
+    size_t count = 0;
+    dtm_alternative *all = source ? dtm_alternatives_by_cost(source, e->scratch, &count) : NULL;
+    for (size_t i = 0; i < count; i++) {
+        double saved = e->step_time - all[i].step_time;
+        if (saved < 0.005 * e->step_time) continue;
+        const char *differences = dtm_alternative_differences(e->module, &all[i], e->scratch);
+        dtm_text_printf(e->out, "  by cost would save %s of %s a step: %s%s%s%s\n", seconds_text(e, saved),
+                        seconds_text(e, e->step_time), all[i].edit, differences ? " (laid out in another way: " : "",
+                        differences ? differences : "", differences ? ")" : "");
+    }
+    dtm_alternatives_destroy(all, count);
+}
+
 /* ---- totals ---- */
 
 static void print_totals(const explainer *e) {
@@ -230,7 +245,7 @@ static void print_memory(const explainer *e) {
                         bytes_text(e, machine.memory));
 }
 
-static void explain_text(const explainer *e) {
+static void explain_text(const explainer *e, const dtm_module *source) {
     dtm_text_printf(e->out, "%s on %s, machine: %s\n", e->options->file, mesh_text(e), machine_name(e));
     dtm_text_printf(e->out, "%lld collectives a step, %s sent by each rank\n", (long long)e->ledger.collectives,
                     bytes_text(e, (double)e->ledger.sent));
@@ -244,6 +259,7 @@ static void explain_text(const explainer *e) {
         dtm_text_printf(e->out, "\n");
         print_advice(e);
     }
+    print_by_cost(e, source);
     print_memory(e);
 }
 
@@ -328,7 +344,7 @@ void dtm_explain(const dtm_module *source, dtm_module *module, const dtm_explain
         explain_json(&e);
     else {
         e.alternatives = source ? dtm_alternatives_of(source, e.scratch, &e.n_alternatives) : NULL;
-        explain_text(&e);
+        explain_text(&e, source);
         dtm_alternatives_destroy(e.alternatives, e.n_alternatives);
     }
     dtm_arena_destroy(e.scratch);

@@ -28,7 +28,7 @@ static void narrow_weight(shard *s, dtm_op op, int axis) {
 }
 
 /* How far a search goes: entries of its largest table, parts that it is cut into, and with a bound on memory solutions. */
-enum { LIMIT = 1 << 18, MAX_PARTS = 400, MAX_SOLUTIONS = 160 };
+enum { LIMIT = 1 << 18, MAX_PARTS = 64, MAX_SOLUTIONS = 160 };
 
 /* What came of a search by cost. */
 typedef struct verdict {
