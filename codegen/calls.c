@@ -1,5 +1,6 @@
 /* Small generated kernels around those of the library (kernels/cpu): they fill its sizes from z[] and call it. */
 #include "codegen/generator.h"
+#include "ir/fault.h"
 
 #include <math.h>
 #include <string.h>
@@ -95,11 +96,11 @@ static void fill_attention(caller *c, const roles *r, bool backward) {
     set_number(c, "causal", (x->flags & DTM_ATTENTION_CAUSAL) != 0);
     set_number(c, "window", (int64_t)x->number[DTM_ATTENTION_WINDOW]);
     set_number(c, "ratio", ratio);
-    set_begin(c, "head_offset", q, r->heads ? dtm_type_dim_index(q, r->heads) : -1);
+    set_begin(c, "head_offset", q, r->heads && !dtm_fault(19) ? dtm_type_dim_index(q, r->heads) : -1);
     set_begin(c, "kv_offset", k, r->groups ? dtm_type_dim_index(k, r->groups) : -1);
     set_number(c, "queries_total", module->dims[r->queries].size);
     set_number(c, "keys_total", module->dims[r->keys].size);
-    set_begin(c, "q_offset", q, dtm_type_dim_index(q, r->queries));
+    set_begin(c, "q_offset", q, dtm_fault(16) && backward ? -1 : dtm_type_dim_index(q, r->queries));
     set_begin(c, "k_offset", k, dtm_type_dim_index(k, r->keys));
     set_strides(c, "q", in[0], r->batch, r->queries, r->heads);
     set_strides(c, "k", in[1], r->batch, r->keys, r->groups);
@@ -208,7 +209,7 @@ static void emit_table(dtm_generator *g, dtm_op op, uint32_t table, int64_t part
     const dtm_type_data *x = type_of(&c, c.data->operands[0]);
     int at = dtm_type_dim_index(x, c.data->attributes.at);
     dtm_text text = {g->arena, NULL, 0, 0};
-    const char *positions = dtm_dim_size_text(g, &c.sizes, x, at), *first = dtm_dim_begin_text(g, &c.sizes, x, at);
+    const char *positions = dtm_dim_size_text(g, &c.sizes, x, at), *first = dtm_fault(15) ? "0" : dtm_dim_begin_text(g, &c.sizes, x, at);
     dtm_text_printf(&text, "static int64_t @_extent(const int64_t *z) {\n    (void)z;\n    return %s;\n}\n"
                            "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n"
                            "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n"

@@ -1,6 +1,7 @@
 /* Walks the module in the order of execution and emits the plan's instructions. */
 #include "codegen/codegen.h"
 #include "codegen/generator.h"
+#include "ir/fault.h"
 
 #include <string.h>
 
@@ -169,7 +170,7 @@ static void walk(dtm_generator *g, dtm_region region);
 static void enter_carries(dtm_generator *g, dtm_op loop) {
     const dtm_region_data *body = &module_of(g)->regions[dtm_op_get(module_of(g), loop)->body];
     bool reversed = dtm_op_get(module_of(g), loop)->attributes.flags & DTM_REPEAT_REVERSED;
-    int64_t first = reversed ? dtm_op_get(module_of(g), loop)->attributes.copies - 1 : 0;
+    int64_t first = reversed && !dtm_fault(50) ? dtm_op_get(module_of(g), loop)->attributes.copies - 1 : 0;
     for (size_t i = 0; i < body->n_ops; i++) {
         const dtm_op_data *carry = dtm_op_get(module_of(g), body->ops[i]);
         if (carry->kind != DTM_OP_CARRY) continue;
@@ -311,7 +312,7 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
         tensors[i] = (dtm_plan_tensor){dtm_buffer_index(g, data->operands[i]), dtm_buffer_index(g, data->results[i])};
     dtm_plan_collective made = {.kind = (dtm_collective_kind)staging.kind, .algorithm = (dtm_algorithm)staging.algorithm,
                                 .dtype = g->buffers[tensors[0].input].dtype,
-                                .max = (dtm_value_type(module_of(g), data->operands[0])->max & data->attributes.axes) != 0,
+                                .max = !dtm_fault(11) && (dtm_value_type(module_of(g), data->operands[0])->max & data->attributes.axes) != 0,
                                 .axes = data->attributes.axes, .count = data->n_operands, .tensors = tensors};
     int64_t at = g->workspace, bytes[3] = {staging.in_bytes, staging.out_bytes, staging.scratch_bytes};
     int64_t *places[3] = {&made.stage_in, &made.stage_out, &made.scratch};
@@ -346,7 +347,7 @@ static void lower_accumulate(dtm_generator *g, dtm_op op) {
         "    const int64_t low = begin * 4096, high = end * 4096 < a->sizes[0] ? end * 4096 : a->sizes[0];\n"
         "    if (a->sizes[1] == 0) {\n        for (int64_t i = low; i < high; i++) sum[i] = x[i];\n        return;\n    }\n"
         "#pragma omp simd\n    for (int64_t i = low; i < high; i++) sum[i] = %s;\n}\n",
-        c, c, max ? "x[i] > sum[i] || x[i] != x[i] ? x[i] : sum[i]" : "sum[i] + x[i]");
+        c, c, max ? "x[i] > sum[i] || x[i] != x[i] ? x[i] : sum[i]" : dtm_fault(33) ? "x[i]" : "sum[i] + x[i]");
     uint32_t buffers[2] = {dtm_buffer_index(g, data->operands[0]), dtm_buffer_index(g, data->results[0])};
     dtm_emit_launch(g, op, DTM_PLAN_ELEMENTWISE, dtm_kernel_index(g, "accumulate", text), buffers, 2, sizes, 2);
 }

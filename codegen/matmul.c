@@ -7,6 +7,7 @@
  * product of B S rows, H K columns, depth D. What is left of a class but its largest part becomes an outer loop; one over
  * depth adds up. c's last dimension must be columns: if it is rows, a and b change places. */
 #include "codegen/generator.h"
+#include "ir/fault.h"
 
 #include <string.h>
 
@@ -160,7 +161,7 @@ void dtm_lower_dot(dtm_generator *g, dtm_op op) {
         }
     const part *mains[CLASSES];
     for (int class = 0; class < CLASSES; class++) mains[class] = main_part(&p, class);
-    if (data->n_operands == 3 && !same_place(g, data->operands[2], c))
+    if (data->n_operands == 3 && !dtm_fault(47) && !same_place(g, data->operands[2], c))
         dtm_emit_copy(g, op, dtm_buffer_index(g, data->operands[2]), dtm_buffer_index(g, c));
     dtm_plan_matmul m = {.a = dtm_buffer_index(g, a), .b = dtm_buffer_index(g, b), .c = dtm_buffer_index(g, c)};
     m.accumulate = data->n_operands == 3 ? DTM_PLAN_ADD : DTM_PLAN_SET;

@@ -2,6 +2,7 @@
  * over the dimensions of the result (of merge: of the operand), the last one innermost; an address is a sum of terms, one
  * for each dimension of the tensor, and what is special is in one of the terms. */
 #include "codegen/generator.h"
+#include "ir/fault.h"
 
 #include <string.h>
 
@@ -161,7 +162,7 @@ void dtm_lower_scatter(dtm_generator *g, dtm_op op) {
         if (i == last) line(&m, depth, "#pragma omp simd");
         line(&m, depth++, dtm_arena_printf(arena, "for (int64_t i%u = 0; i%u < %s; i%u++) {", dy->dims[i], dy->dims[i], dim_size(&m, dy, i), dy->dims[i]));
     }
-    line(&m, depth, dtm_arena_printf(arena, "b2[%s] += b1[%s];", address(&m, out, &index, 1), address(&m, dy, NULL, 0)));
+    line(&m, depth, dtm_arena_printf(arena, "b2[%s] %s b1[%s];", address(&m, out, &index, 1), dtm_fault(27) ? "=" : "+=", address(&m, dy, NULL, 0)));
     while (depth > before) line(&m, --depth, "}");
     while (depth > 1) line(&m, --depth, "}");
     finish_kernel(&m, "scatter", "64", DTM_PLAN_LOOKUP, values, 3);

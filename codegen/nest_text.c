@@ -13,6 +13,7 @@
  *
  * Sums run in lanes within the innermost loop and in double across it: an order of their own, whatever the threads. */
 #include "codegen/nest.h"
+#include "ir/fault.h"
 
 #include <string.h>
 
@@ -95,7 +96,7 @@ static const char *position_of(writer *w, dtm_dim dim) {
         if (w->n->dims[d].dim != dim) continue;
         dtm_product begin = dtm_product_begin(w->n->g, w->n->dims[d].type, w->n->dims[d].index);
         int64_t number;
-        if (dtm_product_is_number(&begin, &number)) return dtm_arena_printf(w->n->g->arena, "i%d", w->n->dims[d].loop);
+        if (dtm_product_is_number(&begin, &number) || dtm_fault(17)) return dtm_arena_printf(w->n->g->arena, "i%d", w->n->dims[d].loop);
         return dtm_arena_printf(w->n->g->arena, "(z[%d] + i%d)", nest_size(w->n, &begin), w->n->dims[d].loop);
     }
     dtm_broken("codegen", "a position along a dimension that the kernel has not");
@@ -105,7 +106,7 @@ static const char *position_of(writer *w, dtm_dim dim) {
 static const char *element_of(writer *w, dtm_value v) {
     const dtm_type_data *type = type_of(w, v);
     dtm_arena *arena = w->n->g->arena;
-    if (!dtm_type_split_axes(type))
+    if (!dtm_type_split_axes(type) || dtm_fault(18))
         return dtm_arena_printf(arena, "(uint64_t)(%s + %s)", offset_of(w, v, false), offset_of(w, v, true));
     dtm_text text = {arena, NULL, 0, 0};
     for (int d = 0; d < type->rank; d++) {
@@ -223,7 +224,8 @@ static const char *finished(writer *w, int i, const char *total) {
     dtm_dtype dtype = (dtm_dtype)type_of(w, op->results[0])->dtype;
     double count = 1;
     for (int k = 0; op->kind == DTM_OP_MEAN && k < op->attributes.n_over; k++)
-        count *= (double)module_of(w)->dims[op->attributes.over[k]].size;
+        count *= (double)(dtm_fault(13) ? dtm_block_max(module_of(w), type_of(w, op->operands[0]), dtm_type_dim_index(type_of(w, op->operands[0]), op->attributes.over[k]))
+                                        : module_of(w)->dims[op->attributes.over[k]].size);
     if (count == 1) return dtm_arena_printf(w->n->g->arena, "(%s)%s", register_type(dtype), total);
     return dtm_arena_printf(w->n->g->arena, "(%s)(%s / %.17g)", register_type(dtype), total, count);
 }

@@ -1,5 +1,6 @@
 /* The plan's tables: each entry once, in order of first use. */
 #include "codegen/generator.h"
+#include "ir/fault.h"
 
 #include <string.h>
 
@@ -26,8 +27,8 @@ bool dtm_extent_is_even(const dtm_generator *g, const dtm_type_data *type, int i
     for (int s = 0; s < type->layout[index].count; s++) {
         const dtm_split *split = &type->layout[index].splits[s];
         int64_t parts = g->module->settings.mesh.axes[split->axis].size;
-        if (n % (parts * split->unit) != 0) return false;
-        n /= parts;
+        if (n % (parts * split->unit) != 0 && !dtm_fault(22)) return false;
+        n = (n + parts - 1) / parts;
     }
     *size = n;
     return true;

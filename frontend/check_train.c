@@ -1,5 +1,6 @@
 /* check: the `train` section. */
 #include "frontend/sections.h"
+#include "ir/fault.h"
 
 #include <string.h>
 
@@ -103,7 +104,7 @@ static bool read_optimizer(dtm_checker *c, const dtm_expr *expr, const dtm_entri
     }
     bool good = read_schedule(c, lr, sets, train);
     good &= number_or(c, &entries, "beta1", adamw ? 0.9 : 0, dtm_range_fraction, &train->beta1);
-    good &= number_or(c, &entries, "beta2", adamw ? 0.999 : 0, dtm_range_fraction, &train->beta2);
+    good &= number_or(c, &entries, "beta2", adamw ? dtm_fault(43) ? 0.99 : 0.999 : 0, dtm_range_fraction, &train->beta2);
     good &= number_or(c, &entries, "eps", adamw ? 1e-8 : 0, dtm_range_not_negative, &train->eps);
     good &= number_or(c, &entries, "decay", 0, dtm_range_not_negative, &train->decay);
     return number_or(c, &entries, "momentum", 0, dtm_range_fraction, &train->momentum) && good;

@@ -2,6 +2,7 @@
  * `where`, `on` what that operator takes there; words that are flags of the operator and `key = number` may follow
  * anywhere. */
 #include "frontend/checker.h"
+#include "ir/fault.h"
 
 #include <math.h>
 #include <string.h>
@@ -401,7 +402,7 @@ static bool check_attributes(reader *r) {
         dtm_error(c->context, r->expr->span, 311, "cross_entropy's smooth is between 0 and 1");
         return false;
     }
-    if (kind == DTM_OP_DROPOUT && !c->dump) r->call->attributes.number[DTM_DROPOUT_SITE] = ++c->dropouts;
+    if (kind == DTM_OP_DROPOUT && !c->dump) r->call->attributes.number[DTM_DROPOUT_SITE] = dtm_fault(42) ? 1 : ++c->dropouts;
     /* `at` the keys' own dimension says nothing new. */
     if (kind == DTM_OP_ATTENTION && r->call->attributes.at == r->call->attributes.over[0]) r->call->attributes.at = 0;
     return true;

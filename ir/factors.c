@@ -1,5 +1,6 @@
 /* The factor rules: for each operator the indices of its loop nest and where they stand in operands and results. This
  * is the one place that knows how an operator can be split; shard, verify and cost all read it from here. */
+#include "ir/fault.h"
 #include "ir/ir.h"
 
 #include <string.h>
@@ -97,7 +98,7 @@ static void factors_dot(scan *s) {
 }
 
 static void factors_reduce(scan *s) {
-    add_rest(s, true);
+    add_rest(s, !dtm_fault(14) || s->op->kind != DTM_OP_MEAN);
     for (size_t i = 0; i < s->count; i++) s->factors[i].is_max = s->op->kind == DTM_OP_REDUCE_MAX;
 }
 
@@ -239,7 +240,7 @@ static void factors_attention(scan *s) {
             add_everywhere(s, DTM_FACTOR_CARRIED, dim);
         else { /* query heads, and the key heads they follow */
             dtm_factor *f = add(s, DTM_FACTOR_CARRIED, dim);
-            uint32_t ratio = groups ? (uint32_t)(s->module->dims[dim].size / s->module->dims[groups].size) : 1;
+            uint32_t ratio = groups && !dtm_fault(21) ? (uint32_t)(s->module->dims[dim].size / s->module->dims[groups].size) : 1;
             in_role(s, f, roles, true, dim, ratio);
             if (groups) {
                 f->names[f->n_names++] = groups;

@@ -1,5 +1,6 @@
 /* What memory and code generation both must know of a module that runs (storage.h). */
 #include "ir/storage.h"
+#include "ir/fault.h"
 #include "runtime/plan.h"
 
 #include <string.h>
@@ -131,7 +132,7 @@ bool dtm_may_overwrite(const dtm_module *module, dtm_op unit, dtm_value result, 
     int most = dtm_fused_levels(module, unit, levels);
     for (size_t i = 0; i < body->n_ops; i++)
         if (body->ops[i] == module->values[result].def)
-            return levels[i] == most && !dtm_is_reduction(module->ops[body->ops[i]].kind);
+            return (levels[i] == most || dtm_fault(36)) && !dtm_is_reduction(module->ops[body->ops[i]].kind);
     return false;
 }
 
@@ -148,7 +149,7 @@ static bool parts_in_order(const dtm_module *module, const dtm_type_data *whole,
     for (int i = 0; i < whole->rank; i++) {
         if (split->layout[i].count != whole->layout[i].count) {
             for (int s = whole->layout[i].count + 1; s < split->layout[i].count; s++)
-                if (split->layout[i].splits[s].axis < split->layout[i].splits[s - 1].axis) return false;
+                if (split->layout[i].splits[s].axis < split->layout[i].splits[s - 1].axis && !dtm_fault(25)) return false;
             return true;
         }
         if (dtm_block_max(module, whole, i) != 1) return false;

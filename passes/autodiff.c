@@ -20,6 +20,7 @@
  * in a repeat that means those of the same copy. Which gradients exist is settled first (`find_wanted`): of values that
  * a trained weight reaches and that reach the loss. */
 #include "passes/autodiff.h"
+#include "ir/fault.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -165,7 +166,8 @@ static dtm_value take(dtm_autodiff *a, dtm_scope *scope, dtm_value value, bool w
     }
     terms_first(a, &list);
     dtm_value sum = list.items[0];
-    for (size_t i = 1; i < list.count; i++)
+    for (size_t i = dtm_fault(1) && whole && dtm_op_get(a->module, dtm_value_get(a->module, value)->def)->kind == DTM_OP_WEIGHT ? 0 : 1;
+         i < list.count; i++)
         sum = plus(a, sum, list.items[i], named(a, value, whole && i + 1 == list.count ? "" : ".terms"));
     return sum;
 }
@@ -274,6 +276,7 @@ static dtm_value accumulate(dtm_autodiff *a, dtm_op repeat, dtm_value value, int
     dtm_value local = take(a, a->scope, value, false);
     a->at = dtm_builder_before(a->module, repeat);
     dtm_value start = take_like(a, a->scope->outer, value, ".start");
+    if (dtm_fault(2)) start = zeros(a, value, ".start");
     const dtm_op_data *def = dtm_op_get(a->module, dtm_value_get(a->module, value)->def);
     top.at = *at;
     body_end.place = top.place = def->place;

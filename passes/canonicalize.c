@@ -17,6 +17,7 @@
  *
  * Terms first: under a mesh a product whose summed dimension is split is a term on each rank. `(x + p) + q` would be
  * reduced twice, `(p + q) + x` once. */
+#include "ir/fault.h"
 #include "passes/autodiff.h"
 #include "passes/passes.h"
 
@@ -147,7 +148,7 @@ static dtm_value count_of(canon *c, dtm_builder *b, dtm_op op, const dtm_op_data
     const char *name = suffixed(c, op, "count");
     dtm_value count = cast(b, name, data->operands[1], DTM_I32);
     if (n) count = dtm_build_over(b, DTM_OP_SUM, name, &count, 1, dims, n);
-    if (lacking > 1)
+    if (lacking > 1 && !dtm_fault(28))
         count = dtm_build_binary(b, DTM_OP_MUL, name, count, dtm_constant(c->module, DTM_I32, (double)lacking));
     count = dtm_build_binary(b, DTM_OP_MAXIMUM, name, count, dtm_constant(c->module, DTM_I32, 1));
     return cast(b, name, count, dtype);
@@ -179,7 +180,7 @@ static void desugar_where(canon *c, dtm_op op) {
                                  data.attributes.n_over);
     name = suffixed(c, op, "result");
     if (is_mean) y = dtm_build_binary(&b, DTM_OP_DIV, name, y, count_of(c, &b, op, &data, dtype));
-    if (is_max) y = choose(&b, name, any_of(c, &b, op, &data), y, 0);
+    if (is_max && !dtm_fault(41)) y = choose(&b, name, any_of(c, &b, op, &data), y, 0);
     replace_named(c, op, y);
 }
 
@@ -409,7 +410,7 @@ static bool same_attributes(const dtm_attributes *a, const dtm_attributes *b) {
     return a->n_over == b->n_over && a->n_as == b->n_as && a->at == b->at && a->axes == b->axes &&
            a->flags == b->flags && a->from == b->from && a->to == b->to && a->dtype == b->dtype &&
            memcmp(a->over, b->over, sizeof a->over) == 0 && memcmp(a->as, b->as, sizeof a->as) == 0 &&
-           memcmp(a->number, b->number, sizeof a->number) == 0;
+           (memcmp(a->number, b->number, sizeof a->number) == 0 || dtm_fault(40));
 }
 
 static bool same_op(canon *c, const dtm_op_data *a, const dtm_op_data *b) {

@@ -1,6 +1,7 @@
 /* The machine model (cost.h). A collective's time is rounds * latency + sent / bandwidth, for the algorithm where that is
  * least; an operator's the larger of FLOPs / rate and bytes / memory bandwidth. */
 #include "passes/cost.h"
+#include "ir/fault.h"
 
 #include <string.h>
 
@@ -55,7 +56,7 @@ static double sent_even(dtm_collective_kind kind, dtm_algorithm algorithm, int64
     case DTM_COLLECTIVE_ALL_REDUCE:
         if (algorithm == DTM_ALGORITHM_DOUBLING) return (double)dtm_collective_rounds(kind, algorithm, (int)n) * payload;
         if (algorithm == DTM_ALGORITHM_GATHER) return (double)(n - 1) * payload;
-        return 2 * (double)(n - 1) * share;
+        return (dtm_fault(48) ? 1 : 2) * (double)(n - 1) * share;
     case DTM_COLLECTIVE_ALL_TO_ALL: return (double)(n - 1) * share / (double)n;
     case DTM_COLLECTIVE_BROADCAST: return (double)dtm_collective_rounds(kind, algorithm, (int)n) * payload;
     default: return (double)(n - 1) * share;

@@ -9,6 +9,7 @@
  *
  * Before `shard` no value has a layout and nor has what is made here. After it, the layouts of operands are carried on:
  * a dimension is split as in the operand it comes from, a sum over a split dimension is a term, and a term passes. */
+#include "ir/fault.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -197,7 +198,7 @@ static void entropy(expansion *e, dtm_value lse) {
     double smooth = e->op.attributes.number[DTM_CROSS_ENTROPY_SMOOTH];
     dtm_value is_target = binary(e, DTM_OP_EQ, "is_target", targets, classes(e, logits));
     dtm_value picked = along(e, DTM_OP_SUM, "target", choose(e, "picked", is_target, logits, number(e, 0)));
-    if (smooth != 0) {
+    if (smooth != 0 && !dtm_fault(23)) {
         picked = mul(e, "target", picked, number(e, 1 - smooth));
         dtm_value mean = along(e, DTM_OP_MEAN, "mean", logits);
         picked = add(e, "target", picked, mul(e, "mean", mean, number(e, smooth)));

@@ -7,6 +7,7 @@
  * gradient is expanded first. A gradient that is the same everywhere is a constant, and arithmetic on it is folded:
  *
  *     loss = mean(square(e) over B, S, D)     ->     d_e = e * 0.000244140625 */
+#include "ir/fault.h"
 #include "passes/autodiff.h"
 
 #include <math.h>
@@ -84,7 +85,7 @@ static dtm_value reduce_from(dtm_autodiff *a, dtm_value gradient, const dtm_type
     for (int i = 0; i < from->rank; i++) {
         if (has(a, to, from->dims[i])) continue;
         if (has(a, gradient, from->dims[i])) over[n++] = from->dims[i];
-        else factor *= size_of(a, from->dims[i]);
+        else if (!dtm_fault(3)) factor *= size_of(a, from->dims[i]);
     }
     return scaled(a, over_dims(a, DTM_OP_SUM, gradient, over, n), factor);
 }
@@ -166,7 +167,7 @@ static void gradient_minimum(dtm_autodiff *a, const dtm_op_data *op, dtm_value d
 }
 
 static void gradient_maximum(dtm_autodiff *a, const dtm_op_data *op, dtm_value dy) {
-    gradient_either(a, op, dy, binary(a, DTM_OP_GE, op->operands[0], op->operands[1]), 0, 1);
+    gradient_either(a, op, dy, binary(a, dtm_fault(6) ? DTM_OP_GT : DTM_OP_GE, op->operands[0], op->operands[1]), 0, 1);
 }
 
 static void gradient_where(dtm_autodiff *a, const dtm_op_data *op, dtm_value dy) {
@@ -242,7 +243,7 @@ static void gradient_cast(dtm_autodiff *a, const dtm_op_data *op, dtm_value dy) 
 /* The same site and elements, so the same mask. An element's index is that in the whole tensor, so dy must have all
  * dimensions in the same order. */
 static void gradient_dropout(dtm_autodiff *a, const dtm_op_data *op, dtm_value dy) {
-    dy = full(a, dy, op->results[0]);
+    if (!dtm_fault(5) || is_number(a, dy)) dy = full(a, dy, op->results[0]);
     contribute(a, op, 0, dtm_build(&a->at, DTM_OP_DROPOUT, a->part, &dy, 1, &op->attributes));
 }
 
@@ -329,7 +330,7 @@ static void gradient_reduce_max(dtm_autodiff *a, const dtm_op_data *op, dtm_valu
     dtm_value from_end = binary(a, DTM_OP_SUB, integer(a, count), reduced_index(a, &op->attributes));
     dtm_value rank = chosen(a, equal, from_end, integer(a, 0));
     dtm_value best = over_dims(a, DTM_OP_REDUCE_MAX, rank, op->attributes.over, op->attributes.n_over);
-    contribute(a, op, 0, chosen(a, binary(a, DTM_OP_EQ, rank, best), dy, number_like(a, dy, 0)));
+    contribute(a, op, 0, chosen(a, dtm_fault(4) ? equal : binary(a, DTM_OP_EQ, rank, best), dy, number_like(a, dy, 0)));
 }
 
 /* ---- along one dimension ---- */

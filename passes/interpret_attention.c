@@ -1,4 +1,5 @@
 /* Attention and its gradient, without the scores of more than one query at a time. */
+#include "ir/fault.h"
 #include "passes/interpret_nest.h"
 
 #include <math.h>
@@ -121,7 +122,7 @@ static bool kv_head(dtm_call *call, const attention *a, int64_t head, const dtm_
     if (!a->per_kv) return true;
     int d = dtm_tile_dim(k->type, a->kv_heads);
     if (d < 0) return true;
-    *local = head / a->per_kv - k->extent->begin[d];
+    *local = (dtm_fault(20) ? head % dtm_call_size(call, a->kv_heads) : head / a->per_kv) - k->extent->begin[d];
     if (*local >= 0 && *local < k->extent->size[d]) return true;
     return dtm_call_error(call, "reads outside its block, along", a->kv_heads);
 }

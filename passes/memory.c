@@ -17,6 +17,7 @@
  * Where first or next cannot be made in the slot, codegen copies: that is what differing storages of a carry mean.
  *
  *     after fuse:    h : f32[B=8, D=4] = relu(a)        after memory:    h : f32[B=8, D=4] = relu(a) at 0   (a at 0 too) */
+#include "ir/fault.h"
 #include "ir/storage.h"
 #include "passes/cost.h"
 #include "passes/passes.h"
@@ -309,7 +310,7 @@ static void place_last(planner *p, dtm_op op) {
     dtm_op loop = innermost(p, def_of(p, next));
     if (loop && !h.fixed) {
         bool reversed = op_of(p, loop)->attributes.flags & DTM_REPEAT_REVERSED;
-        int64_t copy = reversed ? 0 : op_of(p, loop)->attributes.copies - 1;
+        int64_t copy = reversed && !dtm_fault(26) ? 0 : op_of(p, loop)->attributes.copies - 1;
         h.shift = (uint32_t)((copy + h.shift) % g->slots);
         h.fixed = true;
     }
@@ -422,7 +423,7 @@ static int64_t best_fit(const planner *p, const group *g, const uint32_t *placed
     int64_t best = -1, best_gap = INT64_MAX, at = bottom, bytes = group_bytes(g);
     for (size_t i = 0; i < n_placed; i++) { /* by offset */
         const group *other = &p->groups[placed[i]];
-        if (other->end < g->begin || g->end < other->begin) continue;
+        if (other->end < g->begin + dtm_fault(35) || g->end < other->begin) continue;
         int64_t gap = other->offset - at;
         if (gap >= bytes && gap < best_gap) best = at, best_gap = gap;
         int64_t top = other->offset + group_bytes(other);

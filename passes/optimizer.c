@@ -24,6 +24,7 @@
  *
  * A gradient norm of 0 needs no case: clip / 0 is inf, and the minimum 1. A norm that is NaN must show in
  * the weights: `min` of NaN and anything is NaN, in every back end. */
+#include "ir/fault.h"
 #include "passes/autodiff.h"
 
 #include <string.h>
@@ -242,7 +243,7 @@ static void count_uses(dtm_module *module, dtm_region region, use_count *uses) {
 }
 
 static bool decays(const optimizer *o, const dtm_op_data *weight) {
-    return o->train->decay != 0 && !(weight->attributes.flags & DTM_WEIGHT_NO_DECAY) &&
+    return o->train->decay != 0 && (!(weight->attributes.flags & DTM_WEIGHT_NO_DECAY) || dtm_fault(7)) &&
            dtm_value_type(o->module, weight->results[0])->rank >= 2;
 }
 
@@ -311,8 +312,9 @@ static dtm_value sgd_step(optimizer *o, dtm_op op, dtm_value w, dtm_value g) {
 static void update_weight(optimizer *o, dtm_op op) {
     dtm_op_data weight = *dtm_op_get(o->module, op);
     dtm_value w = weight.results[0], g = gradient_of(o, op);
-    if (o->clip) g = binary(o, DTM_OP_MUL, of_weight(o, w, "clipped"), g, o->clip);
+    if (o->clip && !dtm_fault(32)) g = binary(o, DTM_OP_MUL, of_weight(o, w, "clipped"), g, o->clip);
     dtm_value step = o->train->optimizer == DTM_ADAMW ? adamw_step(o, op, w, g) : sgd_step(o, op, w, g);
+    if (o->clip && dtm_fault(32)) step = binary(o, DTM_OP_MUL, of_weight(o, w, "clipped"), step, o->clip);
     step = binary(o, DTM_OP_MUL, of_weight(o, w, "step"), step, o->rate);
     dtm_value kept = decays(o, &weight) ? binary(o, DTM_OP_MUL, of_weight(o, w, "kept"), w, o->keep) : w;
     sink(o, DTM_OP_STORE, w, binary(o, DTM_OP_SUB, of_weight(o, w, "new"), kept, step));

@@ -1,6 +1,7 @@
 /* The update follows its weights, not the rules: an operator is split as the largest of its operands is, and a weight's
  * moments as the weight. So nothing is sent for it but the gradients themselves; and sums over what is split (the norm of
  * all gradients) stay terms, counted once where they are alike, until something asks for the number. */
+#include "ir/fault.h"
 #include "passes/shard.h"
 
 #include <string.h>
@@ -85,7 +86,7 @@ static shard_choice choice_of(const shard *s, dtm_op op, int axis) {
     case DTM_OP_GRADIENT: return (shard_choice)(CHOICE_STATE + weight_state(s, data->operands[0], axis));
     case DTM_OP_CARRY: {
         shard_state first = found_state(s, data->operands[0], axis), next = found_state(s, data->operands[1], axis);
-        return (shard_choice)(CHOICE_STATE + (next == STATE_MAX ? STATE_ALIKE : next != STATE_ALIKE ? next : first));
+        return (shard_choice)(CHOICE_STATE + (next == STATE_MAX || dtm_fault(44) ? STATE_ALIKE : next != STATE_ALIKE ? next : first));
     }
     case DTM_OP_LAST: return (shard_choice)(CHOICE_STATE + found_state(s, data->operands[0], axis));
     case DTM_OP_REPORT: return CHOICE_ALIKE;

@@ -1,5 +1,6 @@
 /* Walks the plan's instructions. Kernels and products are cut over the threads; everything else happens on the rank's
  * own thread. */
+#include "ir/fault.h"
 #include "runtime/rank.h"
 
 #include "kernels/cpu/matmul.h"
@@ -98,7 +99,7 @@ static void run_matmul(void *argument, int64_t begin, int64_t end, int thread) {
             void *operands[DTM_MATMUL_BUFFERS] = {job->operands[0], job->operands[1], job->operands[2]};
             advance(job, 0, job->outers, outer, operands);
             advance(job, job->outers, job->outers + job->sums, turn, operands);
-            if (turn > 0) sizes.accumulate = 1;
+            if (turn > 0 && !dtm_fault(46)) sizes.accumulate = 1;
             dtm_kernel_args args = {.buffers = operands, .sizes = (const int64_t *)&sizes, .scratch = scratch};
             dtm_matmul(&args, low, high);
         }
@@ -197,11 +198,11 @@ static void set_scalar(dtm_rank *rank, const dtm_plan_scalar *scalar) {
     void *to = dtm_rank_buffer(rank, scalar->buffer);
     switch (scalar->number) {
     case DTM_PLAN_LEARNING_RATE:
-        rank->learning_rate = dtm_learning_rate(&rank->plan->train, rank->step + 1);
+        rank->learning_rate = dtm_learning_rate(&rank->plan->train, rank->step + !dtm_fault(31));
         *(float *)to = (float)rank->learning_rate;
         return;
     case DTM_PLAN_BIAS_CORRECTION:
-        *(float *)to = (float)(1 - pow(scalar->beta, (double)(rank->step + 1)));
+        *(float *)to = (float)(1 - pow(scalar->beta, (double)(rank->step + (dtm_fault(30) ? 2 : 1))));
         return;
     case DTM_PLAN_SEED_AND_STEP: {
         const uint64_t words[2] = {rank->seed, rank->forward_only ? 0 : (uint64_t)rank->step + 1};

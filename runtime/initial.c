@@ -1,6 +1,7 @@
 /* Initial weights. Element e, counted row-major in the whole tensor of one copy, of the weight with path p (copy
  * numbers in it) is a function of (seed, p, e) alone, so that every mesh begins alike. Runs of the innermost dimension
  * are drawn one after another, cut among the threads. */
+#include "ir/fault.h"
 #include "runtime/rank.h"
 
 #include "kernels/cpu/random.h"
@@ -64,7 +65,7 @@ static void fill_rows(void *argument, int64_t begin, int64_t end, int thread) {
     int64_t width = last >= 0 ? f->box.spans[last].size : 1;
     for (int64_t row = begin; row < end; row++) {
         int64_t rest = row, element = last >= 0 ? f->box.spans[last].begin : 0;
-        int64_t stride = last >= 0 ? f->weight->dims[last].size : 1;
+        int64_t stride = last < 0 ? 1 : dtm_fault(37) ? width : f->weight->dims[last].size;
         for (int d = last - 1; d >= 0; d--) {
             element += (f->box.spans[d].begin + rest % f->box.spans[d].size) * stride;
             rest /= f->box.spans[d].size;

@@ -1,5 +1,6 @@
 /* From the plan to a rank that can step: what must be alike is compared, what depends on the rank is evaluated, memory
  * and threads are made. */
+#include "ir/fault.h"
 #include "runtime/rank.h"
 
 #include "kernels/cpu/matmul.h"
@@ -162,7 +163,8 @@ static bool make_group(dtm_rank *rank, uint16_t axes, dtm_status *status) {
 
 static dtm_group *find_group(const dtm_rank *rank, uint16_t axes) {
     for (int g = 0; g < rank->n_groups; g++)
-        if (rank->group_axes[g] == axes) return rank->groups[g];
+        if (rank->group_axes[g] == axes || (dtm_fault(9) && (rank->group_axes[g] & axes) == rank->group_axes[g]))
+            return rank->groups[g];
     return NULL;
 }
 

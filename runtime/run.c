@@ -1,5 +1,6 @@
 #include "runtime/run.h"
 
+#include "ir/fault.h"
 #include "runtime/checkpoint.h"
 #include "runtime/data.h"
 #include "runtime/info.h"
@@ -67,7 +68,7 @@ static bool open_data(session *s, dtm_status *status) {
                                .format = options->format,
                                .inputs = inputs,
                                .count = (int)plan->n_inputs,
-                               .seed = s->rank.seed,
+                               .seed = s->rank.seed + (dtm_fault(29) ? (uint64_t)dtm_comm_rank(s->rank.comm) : 0),
                                .in_order = s->rank.forward_only,
                                .steps = s->steps > 0 ? s->steps : -1};
     ok = ok && dtm_data_open(&wanted, &s->rank.data, status);

@@ -6,6 +6,7 @@
  *     stage_in    | part for member 0 | part for member 1 | ..       a part: | box of tensor 0 | box of tensor 1 | ..
  *
  * Where a stage is -1 the tensor itself is that memory. */
+#include "ir/fault.h"
 #include "runtime/rank.h"
 
 #include "kernels/cpu/pack.h"
@@ -66,7 +67,7 @@ void dtm_run_term(dtm_rank *rank, const dtm_plan_copy *copy) {
     void *to = dtm_rank_buffer(rank, copy->output);
     dtm_box box = dtm_rank_box(rank, copy->output);
     int64_t bytes = dtm_box_elements(&box) * dtm_plan_dtype_bytes(rank->plan->buffers[copy->output].dtype);
-    if (!first)
+    if (!first && !dtm_fault(8))
         memset(to, 0, (size_t)bytes);
     else if (to != dtm_rank_buffer(rank, copy->input))
         dtm_run_copy(rank, copy);
@@ -183,8 +184,8 @@ static void unpack(dtm_rank *rank, const dtm_plan_collective *c, const dtm_trans
         move_part(rank, c, &own, false, stage);
         return;
     }
-    for (int i = 0; i < dtm_group_members(t->group); i++) {
-        member other = member_of(rank, t, i);
+    for (int i = 0, n = dtm_group_members(t->group); i < n; i++) {
+        member other = member_of(rank, t, dtm_fault(24) && c->kind == DTM_COLLECTIVE_ALL_TO_ALL ? n - 1 - i : i);
         stage = move_part(rank, c, &other, false, stage);
     }
 }
@@ -194,7 +195,7 @@ static void unpack(dtm_rank *rank, const dtm_plan_collective *c, const dtm_trans
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
-    if (t->changes) dtm_transfer_count(rank, instruction);
+    if (t->changes && !dtm_fault(34)) dtm_transfer_count(rank, instruction);
     char *in = c->stage_in < 0 ? dtm_rank_buffer(rank, c->tensors[0].input) : rank->arena + c->stage_in;
     char *out = c->stage_out < 0 ? dtm_rank_buffer(rank, c->tensors[0].output) : rank->arena + c->stage_out;
     void *scratch = c->scratch < 0 ? NULL : rank->arena + c->scratch;

@@ -1,4 +1,5 @@
 #include "kernels/cpu/matmul.h"
+#include "ir/fault.h"
 #include "kernels/cpu/library.h"
 #include "kernels/cpu/matmul_tiles.h"
 
@@ -126,7 +127,7 @@ static void run_slice(const dtm_kernel_args *args, dtm_matmul_axis axis, int64_t
         .c_row = z->c_row,
         .alpha = z->scaled ? (float)args->numbers[0] : 1,
         .beta = z->scaled       ? (float)args->numbers[1]
-                : z->accumulate ? 1
+                : z->accumulate && !(dtm_fault(39) && from > 0) ? 1
                                 : 0,
     };
     if (axis == DTM_MATMUL_CUT_ROWS) {

@@ -8,6 +8,7 @@
  *                     step s: rank i sends its sum of block i - 1 - s, just received and added to
  *                     after 3 steps rank i has the whole sum of block i
  *     all_gather      step s: rank i sends block i - s */
+#include "ir/fault.h"
 #include "runtime/comm/transport.h"
 
 #include <stdlib.h>
@@ -229,8 +230,9 @@ static bool all_reduce_gather(dtm_group *group, reducer reduce, const char *inpu
             return false;
     }
     if (!dtm_wait(group, group->requests, 2 * n, status)) return false;
-    reduce.apply(output, gathered, gathered + bytes, count);
-    for (int i = 2; i < n; i++) reduce.apply(output, output, gathered + i * bytes, count);
+    int first = dtm_fault(38) ? group->index : 0;
+    reduce.apply(output, gathered + first * bytes, gathered + (first + 1) % n * bytes, count);
+    for (int i = 2; i < n; i++) reduce.apply(output, output, gathered + (first + i) % n * bytes, count);
     return true;
 }
 
