@@ -318,8 +318,9 @@ void dtm_write_plan(dtm_generator *g, dtm_text *out) {
     for (int i = 0; i < 32; i++) dtm_text_printf(out, "%02x", digest[i]);
     dtm_text_printf(out, "\",\n    .hash64 = 0x");
     for (int i = 0; i < 8; i++) dtm_text_printf(out, "%02x", digest[i]);
-    dtm_text_printf(out, "u,\n#ifdef DTM_ISAS\n    .kernels = {dtm_kernels_v1, dtm_kernels_v3, dtm_kernels_v4},\n#else\n"
-                         "    .kernels = {dtm_kernels_v1, NULL, NULL},\n#endif\n    .n_start = %zu,\n", g->n_start);
+    dtm_text_printf(out, "u,\n    .source = %lluu,\n#ifdef DTM_ISAS\n    .kernels = {dtm_kernels_v1, dtm_kernels_v3, dtm_kernels_v4},\n#else\n"
+                         "    .kernels = {dtm_kernels_v1, NULL, NULL},\n#endif\n    .n_start = %zu,\n",
+                    (unsigned long long)g->module->source_hash, g->n_start);
     dtm_text_printf(out, "    .n_kernels = %zu,\n    .n_extents = %zu,\n    .n_sizes = %zu,\n    .n_loops = %zu,\n    .n_buffers = %zu,\n"
                          "    .n_weights = %zu,\n    .n_inputs = %zu,\n    .n_instructions = %zu,\n",
                     g->n_kernels, g->n_extents, g->n_sizes, g->n_loops, g->n_buffers, g->n_weights, g->n_inputs, g->n_instructions);

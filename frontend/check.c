@@ -242,6 +242,17 @@ static void add_parallel(dtm_checker *c, const dtm_statement *s) {
     DTM_PUSH(c->arena, c->parallels, c->n_parallels, c->cap_parallels, s);
 }
 
+/* Of a dump: `source HASH` of the program it was made of; `arena BYTES` after memory. */
+static bool header_line(dtm_checker *c, const dtm_statement *s) {
+    if (s->value->kind != DTM_EXPR_NUMBER || !s->value->whole) {
+        dtm_error(c->context, s->value->span, 310, "a whole number is wanted here");
+        return false;
+    }
+    if (strcmp(dtm_checker_text(c, s->name.text), "source") == 0) c->module->source_hash = s->value->integer;
+    else c->module->arena_bytes = (int64_t)s->value->integer;
+    return true;
+}
+
 static bool declare(dtm_checker *c, const dtm_statement *s) {
     bool good = true;
     switch (s->kind) {
@@ -268,12 +279,8 @@ static bool declare(dtm_checker *c, const dtm_statement *s) {
         return true;
     case DTM_STATEMENT_GENERATE:
         return dtm_checker_refuse(c, s->keyword, "`generate`", "remove the section: this version trains");
-    case DTM_STATEMENT_SETTING: { /* arena N, of a dump after memory */
-        double bytes;
-        if (!dtm_checker_number(c, s->value, &bytes)) return false;
-        c->module->arena_bytes = (int64_t)bytes;
-        return true;
-    }
+    case DTM_STATEMENT_SETTING:
+        return header_line(c, s);
     default:
         return false; /* the parser said so */
     }
@@ -334,6 +341,26 @@ static bool check_program(dtm_checker *c) {
     return good && dtm_checker_model(c) && settings && !dtm_error_count(c->context);
 }
 
+/* FNV-1a over the text of all files and what the command line overrides: which program this is. */
+static uint64_t hash_text(uint64_t hash, const char *text, size_t length) {
+    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
+    return (hash ^ 0xff) * 1099511628211u;
+}
+
+static uint64_t hash_program(const dtm_checker *c) {
+    uint64_t hash = 1469598103934665603u;
+    for (size_t i = 0; i < c->n_files; i++) {
+        size_t length;
+        const char *text = dtm_source_text(c->context, c->files[i].ast->file, &length);
+        hash = hash_text(hash, text, length);
+    }
+    for (size_t i = 0; i < c->options->n_defines; i++)
+        hash = hash_text(hash, c->options->defines[i], strlen(c->options->defines[i]));
+    for (size_t i = 0; i < c->options->n_sets; i++)
+        hash = hash_text(hash, c->options->sets[i], strlen(c->options->sets[i]));
+    return c->options->mesh ? hash_text(hash, c->options->mesh, strlen(c->options->mesh)) : hash;
+}
+
 dtm_module *dtm_check(dtm_context *context, const char *path, const dtm_check_options *options) {
     dtm_checker c = {.context = context, .arena = dtm_context_arena(context), .options = options};
     c.define_used = dtm_arena_alloc(c.arena, (options->n_defines + 1) * sizeof *c.define_used);
@@ -341,6 +368,7 @@ dtm_module *dtm_check(dtm_context *context, const char *path, const dtm_check_op
     c.module = dtm_module_create(context);
     c.module->after = c.files[0].ast->after.text;
     c.dump = c.module->after != 0;
+    if (!c.dump) c.module->source_hash = hash_program(&c);
     if (check_program(&c)) return c.module;
     dtm_module_destroy(c.module);
     return NULL;

@@ -234,16 +234,17 @@ static int first_word_of_setting(const reader *r, const dtm_token *token) {
     return SETTING;
 }
 
-/* `arena BYTES` at the top of a dump: a setting of the whole file. */
-static bool is_arena_line(const reader *r, const dtm_token *token) {
+/* `arena BYTES` and `source HASH` at the top of a dump: settings of the whole file. */
+static bool is_header_line(const reader *r, const dtm_token *token) {
     return r->dump && section(r) == DTM_SECTION_FILE && peek(r, 1)->kind == NUMBER &&
-           strcmp(dtm_string_text(r->context, token->text), "arena") == 0;
+           (strcmp(dtm_string_text(r->context, token->text), "arena") == 0 ||
+            strcmp(dtm_string_text(r->context, token->text), "source") == 0);
 }
 
 /* The kind of the first word of a statement. Words that only dumps use stay names where they cannot be meant. */
 static int first_word(const reader *r, const dtm_token *token) {
     if (section(r) == DTM_SECTION_SETTINGS) return first_word_of_setting(r, token);
-    if (is_arena_line(r, token)) return SETTING;
+    if (is_header_line(r, token)) return SETTING;
     int kind = dtm_word_keyword(r->context, token->text, section(r));
     if (!kind) kind = misplaced_word(r, token);
     int next = peek(r, 1)->kind;

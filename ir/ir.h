@@ -148,8 +148,9 @@ typedef struct dtm_op_data {
     dtm_string why;  /* if a pass made it or chose its layout: the reason */
 } dtm_op_data;
 
-/* Where the memory pass put a value: in copy i of its innermost repeat (executed as the n-th), its first byte is at
- * offset + ((i + shift) mod modulus) * stride in the arena. modulus 1 for a single slot. */
+/* Where the memory pass put a value: in copy i of its innermost repeat (in repeats of repeats, all copies counted through:
+ * i of the outer one times the inner one's copies plus its own number), its first byte is at offset + ((i + shift) mod
+ * modulus) * stride in the arena. modulus 1 for a single slot. */
 typedef struct dtm_storage {
     int64_t offset; /* -1: none yet */
     int64_t stride;
@@ -272,6 +273,7 @@ typedef struct dtm_module {
     dtm_context *context;
     dtm_arena *arena; /* the module's own */
     dtm_string name;
+    uint64_t source_hash; /* of the text it was made of */
     dtm_string after; /* the pass it has been through ("shard"), 0 for a source program */
     dtm_settings settings;
     dtm_dim_data *dims;

@@ -460,6 +460,7 @@ void dtm_module_print(dtm_module *module, const dtm_print_options *options, dtm_
         return;
     }
     if (module->after) dtm_text_printf(out, "after %s\n", string_text(&p, module->after));
+    if (module->after) dtm_text_printf(out, "source %llu\n", (unsigned long long)module->source_hash);
     if (module->arena_bytes) dtm_text_printf(out, "arena %lld\n", (long long)module->arena_bytes);
     if (module->after) dtm_text_printf(out, "\n");
     print_dim_section(&p);

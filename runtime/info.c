@@ -85,6 +85,7 @@ void dtm_info_print(const dtm_plan *plan) {
     memory_kinds(plan, kinds);
     for (int i = 0; i < MEMORY_KINDS; i++)
         printf("             %-14s %12.2f MiB\n", kinds[i].name, (double)kinds[i].bytes / 1048576);
+    printf("source       %016llx\n", (unsigned long long)plan->source);
     printf("plan         %s\n", plan->hash);
     printf("compiler     dtmc %s\n", compiler_of(plan));
 }
@@ -169,6 +170,9 @@ static void put_inputs(dtm_json_writer *w, const dtm_plan *plan) {
 
 static void put_program(dtm_json_writer *w, const dtm_plan *plan) {
     put_string(w, "program", plan->program);
+    char source[32];
+    snprintf(source, sizeof source, "%016llx", (unsigned long long)plan->source);
+    put_string(w, "source", source);
     put_string(w, "plan", plan->hash);
     put_mesh(w, plan);
     put_whole(w, "parameters", dtm_parameters(plan));

@@ -360,6 +360,7 @@ typedef struct dtm_plan {
     const char *program;    /* the model's name */
     const char *compiler;   /* its version */
     const char *hash;       /* SHA-256 of the plan's text, 64 hexadecimal digits */
+    uint64_t source;        /* hash of the program's text and what its build overrode */
     uint64_t hash64;        /* its first 8 bytes: what ranks compare */
     uint32_t n_axes;
     dtm_plan_axis axes[DTM_PLAN_AXES];
