@@ -157,6 +157,7 @@ static bool check_region(dtm_checker *c, const dtm_statement *s, dtm_op_kind kin
     dtm_builder builder = builder_of(c, s);
     builder.span = s->keyword;
     dtm_op op = dtm_build_region(&builder, kind, &attributes);
+    if (!take_suffix(c, op, s)) return false;
     dtm_region outer = c->region;
     c->region = dtm_op_get(c->module, op)->body;
     bool good = dtm_checker_dump_block(c, s->block);

@@ -119,6 +119,7 @@ static bool read_splits(dtm_checker *c, const dtm_statement *s, const model_name
     dtm_settings *settings = &c->module->settings;
     if (!refuse_splits(c, s, names)) return false;
     dtm_splits_rule rule = {.axis = dtm_checker_axis(c, s->name), .by_cost = s->by_cost, .span = s->span};
+    rule.place = c->dump ? (dtm_place){s->suffix.file, s->suffix.line} : dtm_checker_place(c, s->span);
     if (rule.axis == DTM_NO_AXIS) return false;
     for (size_t i = 0; i < settings->n_splits; i++) {
         if (settings->splits[i].axis != rule.axis) continue;

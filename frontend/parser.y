@@ -114,7 +114,7 @@ statements: %empty { $$ = dtm_ast_new_block(parser); }
 statement: declaration END { $$ = $1; $$->span = @1; }
     | model_statement suffix END { $$ = dtm_ast_suffix($1, $2, @1); }
     | region END { $$ = $1; $$->span = @1; }
-    | rule END { $$ = $1; $$->span = @1; }
+    | rule suffix END { $$ = dtm_ast_suffix($1, $2, @1); }
     | error END { $$ = dtm_ast_broken(parser, @1, NULL); yyerrok; }
     | error block END { $$ = dtm_ast_broken(parser, @1, $2); yyerrok; }
     ;

@@ -203,6 +203,7 @@ typedef struct dtm_splits_rule {
     bool by_cost;
     dtm_using using;
     dtm_span span;
+    dtm_place place; /* the source line, kept through dumps */
     dtm_span dim_spans[32];
 } dtm_splits_rule;
 

@@ -190,20 +190,23 @@ static void print_storage(const printer *p, dtm_value value, dtm_text *out) {
                     (long long)s->stride);
 }
 
+static void print_place(const printer *p, dtm_place place, dtm_text *out) {
+    if (!place.line) return;
+    dtm_text_printf(out, "  @ ");
+    if (place.file) {
+        print_quoted(out, string_text(p, place.file));
+        dtm_text_printf(out, ":");
+    }
+    dtm_text_printf(out, "%u", place.line);
+}
+
 static void print_suffix(const printer *p, const dtm_op_data *op, dtm_text *out) {
     if (op->kind == DTM_OP_WEIGHT || op->kind == DTM_OP_STATE || op->kind == DTM_OP_INPUT) {
         dtm_text_printf(out, " named ");
         print_quoted(out, string_text(p, op->attributes.name));
     }
     for (uint32_t i = 0; i < op->n_results; i++) print_storage(p, op->results[i], out);
-    if (op->place.line) {
-        dtm_text_printf(out, "  @ ");
-        if (op->place.file) {
-            print_quoted(out, string_text(p, op->place.file));
-            dtm_text_printf(out, ":");
-        }
-        dtm_text_printf(out, "%u", op->place.line);
-    }
+    print_place(p, op->place, out);
     if (op->why) {
         dtm_text_printf(out, "  why ");
         print_quoted(out, string_text(p, op->why));
@@ -300,6 +303,7 @@ static void print_region_header(const printer *p, const dtm_op_data *op) {
     if (op->kind == DTM_OP_REPEAT || op->kind == DTM_OP_MICROBATCH)
         dtm_text_printf(p->out, " %s = %lld", string_text(p, op->attributes.name), (long long)op->attributes.copies);
     if (op->kind == DTM_OP_REPEAT && op->attributes.flags & DTM_REPEAT_REVERSED) dtm_text_printf(p->out, " reversed");
+    print_place(p, op->place, p->out);
     dtm_text_printf(p->out, " {\n");
 }
 
@@ -385,7 +389,9 @@ static void print_splits(const printer *p, const dtm_splits_rule *rule) {
     static const char *const usings[] = {"", " using alltoall", " using gather", " using ring"};
     dtm_text_printf(p->out, "    %s splits", string_text(p, p->module->settings.mesh.axes[rule->axis].name));
     print_dims(p, " ", rule->dims, rule->count, p->out);
-    dtm_text_printf(p->out, "%s%s\n", rule->by_cost ? " by cost" : "", usings[rule->using]);
+    dtm_text_printf(p->out, "%s%s", rule->by_cost ? " by cost" : "", usings[rule->using]);
+    if (p->module->after) print_place(p, rule->place, p->out);
+    dtm_text_printf(p->out, "\n");
 }
 
 static void print_keep(const printer *p, const dtm_keep_rule *rule) {

@@ -3,7 +3,8 @@
  * and results.
  *
  * Storage. A value of a loop (repeat, microbatch) has a slot a copy of its innermost loop, or shares one; dtm_storage
- * says where. `i` there is the copy's number, also in a reversed repeat. The arena ends with one workspace that all
+ * says where. `i` there is the copy's number, also in a reversed repeat; in a repeat inside repeats all copies are counted
+ * through. The arena ends with one workspace that all
  * operators share, as they run one after another, of dtm_workspace_most bytes, and constants of dtm_constants_bytes. */
 #ifndef DTM_STORAGE_H
 #define DTM_STORAGE_H

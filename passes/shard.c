@@ -99,11 +99,7 @@ const char *shard_rule_title(const shard *s, int axis, dtm_dim dim) {
     dtm_text_printf(&text, "%s splits %s", dtm_string_text(m->context, m->settings.mesh.axes[axis].name),
                     dtm_dim_name(m, dim));
     const dtm_splits_rule *rule = s->rules[axis];
-    if (rule && rule->span.file) {
-        uint32_t line, column;
-        dtm_source_position(m->context, rule->span.file, rule->span.begin, &line, &column);
-        dtm_text_printf(&text, ", line %u", line);
-    }
+    if (rule && rule->place.line) dtm_text_printf(&text, ", line %u", rule->place.line);
     return text.data;
 }
 

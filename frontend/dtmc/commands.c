@@ -129,6 +129,18 @@ int dtm_command_fmt(const dtm_options *options) {
 
 /* ---- ir ---- */
 
+/* Lines are equal if they differ in padding alone: columns move when a neighbour changes. */
+static bool same_line(const char *a, const char *b) {
+    for (;; a++, b++) {
+        if (*a == ' ' && *b == ' ') {
+            while (a[1] == ' ') a++;
+            while (b[1] == ' ') b++;
+        }
+        if (*a != *b) return false;
+        if (!*a) return true;
+    }
+}
+
 /* The lines of two dumps: those only in the first with `-`, those only in the second with `+`, by a longest common
  * subsequence of lines. */
 static void print_difference(dtm_arena *arena, char *before, char *after) {
@@ -147,12 +159,12 @@ static void print_difference(dtm_arena *arena, char *before, char *after) {
     for (size_t i = n; i-- > 0;)
         for (size_t j = m; j-- > 0;) {
             uint32_t skip = best[(i + 1) * width + j], take = best[i * width + j + 1];
-            best[i * width + j] = strcmp(lines[0][i], lines[1][j]) == 0 ? best[(i + 1) * width + j + 1] + 1
+            best[i * width + j] = same_line(lines[0][i], lines[1][j]) ? best[(i + 1) * width + j + 1] + 1
                                   : skip > take                         ? skip
                                                                         : take;
         }
     for (size_t i = 0, j = 0; i < n || j < m;) {
-        if (i < n && j < m && strcmp(lines[0][i], lines[1][j]) == 0)
+        if (i < n && j < m && same_line(lines[0][i], lines[1][j]))
             i++, j++;
         else if (j == m || (i < n && best[(i + 1) * width + j] >= best[i * width + j + 1]))
             printf("- %s\n", lines[0][i++]);
@@ -177,28 +189,32 @@ static const char *pass_before(const char *pass) {
     return "";
 }
 
-int dtm_command_ir(const dtm_options *options) {
+/* The text after a pass, in an arena that outlives the context it was compiled in; NULL after errors. */
+static char *dump_of(const dtm_options *options, const char *after, dtm_arena *arena) {
     dtm_context *context = dtm_context_create();
-    dtm_module *module = dtm_compile(context, options, options->after), *before = NULL;
-    bool failed = !module;
-    if (module && options->diff) {
-        before = dtm_compile(context, options, pass_before(options->after));
-        failed = !before;
-        if (before)
-            print_difference(dtm_context_arena(context), text_of(context, before, options),
-                             text_of(context, module, options));
-    } else if (module) {
-        char *text = text_of(context, module, options);
-        if (!*text) {
-            fprintf(stderr, "dtmc ir: there is no region `%s`\n", options->only);
-            failed = true;
-        }
-        fputs(text, stdout);
-    }
-    failed |= dtm_report(context);
-    dtm_module_destroy(before);
+    dtm_module *module = dtm_compile(context, options, after);
+    char *text = module ? dtm_arena_strdup(arena, text_of(context, module, options)) : NULL;
+    if (dtm_report(context)) text = NULL;
     dtm_module_destroy(module);
     dtm_context_destroy(context);
+    return text;
+}
+
+int dtm_command_ir(const dtm_options *options) {
+    dtm_arena *arena = dtm_arena_create();
+    char *text = dump_of(options, options->after, arena), *before = NULL;
+    bool failed = !text;
+    if (text && !*text) {
+        fprintf(stderr, "dtmc ir: there is no region `%s`\n", options->only);
+        failed = true;
+    } else if (text && options->diff) {
+        before = dump_of(options, pass_before(options->after), arena);
+        failed = !before;
+        if (before) print_difference(arena, before, text);
+    } else if (text) {
+        fputs(text, stdout);
+    }
+    dtm_arena_destroy(arena);
     return failed;
 }
 
