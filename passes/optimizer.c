@@ -77,16 +77,10 @@ static void stand_at(optimizer *o, dtm_op op) {
     o->at.place = dtm_op_get(o->module, op)->place;
 }
 
-/* What belongs to no operator of the source stands at the line of `optimizer ..`. */
+/* What belongs to no operator of the source has no line; errors point at `optimizer ..`. */
 static void stand_at_settings(optimizer *o) {
-    dtm_span span = o->train->optimizer_span;
-    dtm_context *context = o->module->context;
-    o->at.span = span;
+    o->at.span = o->train->optimizer_span;
     o->at.place = (dtm_place){0, 0};
-    if (!span.file) return;
-    uint32_t column;
-    dtm_source_position(context, span.file, span.begin, &o->at.place.line, &column);
-    if (span.file > 1) o->at.place.file = dtm_string_of(context, dtm_source_name(context, span.file));
 }
 
 /* ---- the weights, repeat by repeat ---- */
