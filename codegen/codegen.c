@@ -125,13 +125,17 @@ static const dtm_plan_buffer *buffer_of(dtm_generator *g, dtm_value value) {
     return &g->buffers[index];
 }
 
-/* A buffer like the value's, in the slot `distance` copies further on, or (`copy` >= 0) in that of one copy. */
+/* A buffer like the value's, in the slot `distance` copies further on, or (`copy` >= 0) in that of one copy, as it is seen
+ * from outside of its loop: there the loop around it, if there is one, counts in steps of its copies. */
 static dtm_plan_buffer moved_buffer(dtm_generator *g, dtm_value value, int64_t distance, int64_t copy) {
     dtm_plan_buffer buffer = *buffer_of(g, value);
     if (buffer.modulus > 1 && copy >= 0) {
+        const dtm_plan_loop *loop = &g->loops[buffer.loop];
         buffer.offset += (copy + buffer.shift) % buffer.modulus * buffer.stride;
-        buffer.modulus = 1;
-        buffer.stride = buffer.shift = buffer.loop = 0;
+        buffer.modulus = loop->parent ? (uint32_t)(buffer.modulus / loop->copies) : 1;
+        buffer.stride = buffer.modulus > 1 ? buffer.stride * loop->copies : 0;
+        buffer.loop = buffer.modulus > 1 ? loop->parent : 0;
+        buffer.shift = 0;
     } else if (buffer.modulus > 1) {
         buffer.shift = (uint32_t)((buffer.shift + distance + buffer.modulus) % buffer.modulus);
     }
@@ -150,6 +154,12 @@ static bool buffers_coincide(const dtm_plan_buffer *x, const dtm_plan_buffer *y)
            (x->modulus == 1 || x->loop == y->loop);
 }
 
+static void put_buffer(dtm_generator *g, dtm_op op, const dtm_plan_buffer *from, const dtm_plan_buffer *into) {
+    if (buffers_coincide(from, into)) return;
+    uint32_t input = add_buffer(g, from), output = add_buffer(g, into);
+    dtm_emit_copy(g, op, input, output);
+}
+
 /* Puts a value into a buffer: nothing if it is there, a fill if it is a constant, else a copy. */
 static void put(dtm_generator *g, dtm_op op, dtm_value value, const dtm_plan_buffer *into) {
     if (dtm_value_is_constant(module_of(g), value)) {
@@ -158,8 +168,8 @@ static void put(dtm_generator *g, dtm_op op, dtm_value value, const dtm_plan_buf
             (dtm_plan_scalar){DTM_PLAN_FILL, to, dtm_value_get(module_of(g), value)->number};
         return;
     }
-    uint32_t from = dtm_buffer_index(g, value);
-    if (!buffers_coincide(&g->buffers[from], into)) dtm_emit_copy(g, op, from, add_buffer(g, into));
+    dtm_plan_buffer from = *buffer_of(g, value);
+    put_buffer(g, op, &from, into);
 }
 
 /* ---- loops ---- */
@@ -191,13 +201,24 @@ static void leave_carries(dtm_generator *g, dtm_op loop) {
     }
 }
 
+/* last(next) is where next of the copy that ran last is, or is copied from there. */
+static void lower_last(dtm_generator *g, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    dtm_value next = data->operands[0];
+    dtm_op def = dtm_value_get(module_of(g), next)->def, loop = def ? dtm_enclosing(module_of(g), def, DTM_OP_REPEAT) : 0;
+    dtm_plan_buffer into = *buffer_of(g, data->results[0]);
+    if (!loop || loop == dtm_enclosing(module_of(g), op, DTM_OP_REPEAT)) { /* set outside of the loop it is the last of */
+        put(g, op, next, &into);
+        return;
+    }
+    bool reversed = dtm_op_get(module_of(g), loop)->attributes.flags & DTM_REPEAT_REVERSED;
+    dtm_plan_buffer from = moved_buffer(g, next, 0, reversed ? 0 : dtm_op_get(module_of(g), loop)->attributes.copies - 1);
+    put_buffer(g, op, &from, &into);
+}
+
 static void lower_loop(dtm_generator *g, dtm_op op) {
     const dtm_attributes attributes = dtm_op_get(module_of(g), op)->attributes;
     uint32_t loop = dtm_loop_index(g, op);
-    if (g->loops[loop].parent) {
-        dtm_unsupported(g, op, "inside `repeat`");
-        return;
-    }
     enter_carries(g, op);
     dtm_plan_phase outside = g->phase;
     size_t at = g->n_instructions;
@@ -276,10 +297,6 @@ static void lower_sink(dtm_generator *g, dtm_op op) {
     if (data->kind == DTM_OP_STORE) {
         dtm_plan_buffer weight = *buffer_of(g, data->operands[0]);
         put(g, op, value, &weight);
-        return;
-    }
-    if (dtm_value_is_constant(module_of(g), value)) {
-        dtm_unsupported(g, op, "of a constant");
         return;
     }
     dtm_plan_io io = {0, dtm_buffer_index(g, value), text_of(g, data->attributes.name)};
@@ -365,7 +382,8 @@ static void lower(dtm_generator *g, dtm_op op) {
         return;
     }
     case DTM_OP_REPEAT: case DTM_OP_MICROBATCH: lower_loop(g, op); return;
-    case DTM_OP_CARRY: case DTM_OP_LAST: return; /* where their values are */
+    case DTM_OP_CARRY: return; /* enter_carries, leave_carries */
+    case DTM_OP_LAST: lower_last(g, op); return;
     case DTM_OP_WEIGHT: case DTM_OP_STATE: return; /* add_weights */
     case DTM_OP_INPUT: lower_input(g, op); return;
     case DTM_OP_LEARNING_RATE: case DTM_OP_BIAS_CORRECTION: lower_number(g, op); return;

@@ -3,6 +3,7 @@
  *   expand      norms, softmax, cross-entropy become elementwise operators and reductions (expand.c)
  *   products    a dot that no matrix product computes (its last dimension is batched) becomes sum(a * b)
  *   accumulate  s = x + dot(a, b) becomes s = dot(a, b, x) where nothing else reads x or the product
+ *   settle      a constant that is reported gets a place; what a repeat carries on is made in it: `cast` copies
  *   copy        what costs nothing (fill, positions) is given to each reader
  *   group       regions `fused { .. }`, each one kernel (fuse_groups.c)
  *
@@ -143,6 +144,54 @@ static void add_products(adder *a, dtm_region region) {
     }
 }
 
+/* ---- values that need a place of their own ---- */
+
+static dtm_value copied(dtm_module *module, dtm_builder *at, dtm_value v) {
+    dtm_attributes attributes = dtm_attributes_default(DTM_OP_CAST);
+    dtm_type type = module->values[v].type;
+    attributes.dtype = (dtm_dtype)dtm_value_type(module, v)->dtype;
+    const char *name = dtm_value_is_constant(module, v) ? "constant" : dtm_value_name(module, v);
+    bool fills = dtm_value_is_constant(module, v);
+    return dtm_result(module, dtm_build_op(at, fills ? DTM_OP_FILL : DTM_OP_CAST, &v, 1, fills ? NULL : &attributes, &type, 1, name), 0);
+}
+
+static void settle_sink(dtm_module *module, dtm_op op) {
+    dtm_op_kind kind = get(module, op)->kind;
+    if (kind != DTM_OP_REPORT && kind != DTM_OP_OUTPUT && kind != DTM_OP_GRADIENT) return;
+    uint32_t last = get(module, op)->n_operands - 1;
+    if (!dtm_value_is_constant(module, get(module, op)->operands[last])) return;
+    dtm_builder at = dtm_builder_before(module, op);
+    dtm_value v = copied(module, &at, get(module, op)->operands[last]);
+    module->ops[op].operands[last] = v;
+}
+
+/* Whether v is made by an operator of the region, rather than seen there. */
+static bool is_made_in(const dtm_module *module, dtm_value v, dtm_region region) {
+    dtm_op def = module->values[v].def;
+    if (!def || get(module, def)->region != region) return false;
+    dtm_op_kind kind = get(module, def)->kind;
+    return kind != DTM_OP_CARRY && kind != DTM_OP_LAST && kind != DTM_OP_WEIGHT && kind != DTM_OP_STATE &&
+           kind != DTM_OP_INPUT && !dtm_is_alias(module, def);
+}
+
+/* x = carry(a, y), y = carry(b, x): the next of one is read before that of the other is written. */
+static void settle_carry(dtm_module *module, dtm_op op) {
+    dtm_op_data carry = *get(module, op);
+    if (carry.kind != DTM_OP_CARRY) return;
+    dtm_value next = carry.operands[1];
+    if (dtm_value_is_constant(module, next) || next == carry.results[0] || is_made_in(module, next, carry.region)) return;
+    dtm_builder at = dtm_builder_at_end(module, carry.region);
+    at.span = carry.span, at.place = carry.place;
+    at.why = dtm_string_of(module->context, "carried to the next copy");
+    dtm_value made = copied(module, &at, next);
+    module->ops[op].operands[1] = made;
+}
+
+static void settle(dtm_module *module, dtm_op op) {
+    settle_sink(module, op);
+    settle_carry(module, op);
+}
+
 /* ---- copies of what costs nothing ---- */
 
 static bool is_free(const dtm_module *module, dtm_value v) {
@@ -180,6 +229,7 @@ bool dtm_pass_fuse(dtm_module *module) {
     for_each_op(module, module->body, spread_dot);
     adder a = {module, dtm_use_counts(module, module->arena)};
     add_products(&a, module->body);
+    for_each_op(module, module->body, settle);
     for_each_op(module, module->body, copy_free);
     remove_unread_free(module);
     dtm_fuse_groups(module, module->body);

@@ -29,10 +29,13 @@ void dtm_storage_step(dtm_run *run) {
     if (checked(run)) memset(run->stored, 0, run->n_slots * sizeof *run->stored);
 }
 
+/* Microbatches share their storage; repeats inside repeats count through. */
 static int64_t address(const dtm_run *run, dtm_value value, size_t slot) {
     const dtm_storage *storage = &run->module->values[value].storage;
     const dtm_slots *slots = &run->slots[value];
-    int64_t copies = slots->depth ? run->loops[slots->loops[slots->depth - 1]].copies : 1;
+    int64_t copies = 1;
+    for (int l = 0; l < slots->depth; l++)
+        if (slots->loops[l] != run->time_loop) copies *= run->loops[slots->loops[l]].copies;
     int64_t i = (int64_t)(slot - slots->base) % copies;
     int64_t modulus = storage->modulus ? storage->modulus : 1;
     return storage->offset + (i + storage->shift) % modulus * storage->stride;

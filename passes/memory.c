@@ -14,7 +14,8 @@
  *                               last(next) is that slot of the copy that runs last
  *     elementwise, all_reduce   in place where the operand dies and the kernel allows it
  *
- * Where first or next cannot be made in the slot, codegen copies: that is what differing storages of a carry mean.
+ * Where first or next cannot be made in the slot, codegen copies: that is what differing storages of a carry mean. In a
+ * repeat inside repeats next gets slots of its own unless one slot serves all.
  *
  *     after fuse:    h : f32[B=8, D=4] = relu(a)        after memory:    h : f32[B=8, D=4] = relu(a) at 0   (a at 0 too) */
 #include "ir/fault.h"
@@ -80,6 +81,9 @@ static dtm_op innermost(const planner *p, dtm_op op) {
     return c.depth ? c.loops[c.depth - 1] : 0;
 }
 
+/* Whether a repeat stands in another: its copies then count through those of all. */
+static bool is_nested(const planner *p, dtm_op loop) { return dtm_enclosing(p->module, loop, DTM_OP_REPEAT) != 0; }
+
 static int common_depth(const chain *a, const chain *b) {
     int depth = 0;
     while (depth < a->depth && depth < b->depth && a->loops[depth] == b->loops[depth]) depth++;
@@ -91,6 +95,12 @@ static int64_t copies_from(const planner *p, const chain *c, int depth) {
     for (int i = depth; i < c->depth; i++)
         if (op_of(p, c->loops[i])->kind == DTM_OP_REPEAT) copies *= op_of(p, c->loops[i])->attributes.copies;
     return copies;
+}
+
+/* Of the loop, through all repeats around it. */
+static int64_t all_copies(const planner *p, dtm_op loop) {
+    chain c = chain_of(p, loop);
+    return copies_from(p, &c, 0) * op_of(p, loop)->attributes.copies;
 }
 
 /* ---- groups ---- */
@@ -159,20 +169,21 @@ typedef struct span_state {
 } span_state;
 
 static void span_user(planner *p, dtm_value read, dtm_op user, void *state) {
-    (void)read;
     span_state *s = state;
     const dtm_op_data *data = op_of(p, user);
     chain to = chain_of(p, user);
-    if (data->kind == DTM_OP_LAST) { /* its own readers are spanned from there */
-        dtm_op loop = s->from.loops[s->from.depth - 1];
+    if (data->kind == DTM_OP_LAST && s->from.depth > to.depth) { /* its own readers are spanned from there */
+        dtm_op loop = s->from.loops[to.depth];
         if (p->order.begin[loop] < s->begin) s->begin = p->order.begin[loop];
         if (p->order.end[user] > s->end) s->end = p->order.end[user];
         return;
     }
-    if (data->kind == DTM_OP_CARRY) {
-        if (p->module->values[data->operands[1]].def == s->def) return; /* next: the carry's group sees to it */
+    if (data->kind == DTM_OP_CARRY) { /* first is read before the loop, next at the end of each copy */
         dtm_op loop = to.loops[to.depth - 1];
-        if (p->order.begin[loop] > s->end) s->end = p->order.begin[loop];
+        if (data->operands[0] == read && p->order.begin[loop] > s->end) s->end = p->order.begin[loop];
+        if (data->operands[1] != read) return;
+        if (p->order.end[loop] > s->end) s->end = p->order.end[loop];
+        s->last_in_copy = p->order.end[loop];
         return;
     }
     int common = common_depth(&s->from, &to);
@@ -218,7 +229,11 @@ typedef struct readers_state {
 static void see_reader(planner *p, dtm_value read, dtm_op user, void *state) {
     readers_state *r = state;
     const dtm_op_data *data = op_of(p, user);
-    if (data->kind == DTM_OP_CARRY || data->kind == DTM_OP_LAST) return;
+    if (data->kind == DTM_OP_CARRY && data->operands[1] != read) return;
+    if (data->kind == DTM_OP_CARRY || data->kind == DTM_OP_LAST) { /* after the unit, in any case */
+        r->conflict = true;
+        return;
+    }
     if (data->kind == DTM_OP_STORE && data->operands[0] == read) return;
     if (data->kind == DTM_OP_GRADIENT && data->operands[0] == read) return;
     if (dtm_unit_of(p->module, user) == r->unit) {
@@ -265,6 +280,18 @@ static void place_store(planner *p, dtm_op op) {
     group_of(p, weight)->busy_until = r.by_unit ? p->order.begin[r.unit] : r.last;
 }
 
+static void place_results(planner *p, dtm_op op) {
+    const dtm_op_data *data = op_of(p, op);
+    for (uint32_t i = 0; i < data->n_results; i++) {
+        dtm_value v = data->results[i];
+        if (!p->stored[v] || p->homes[v].group) continue;
+        span_state s = span_of(p, v);
+        uint32_t g = add_group(p, p->module->values[v].type, s.slots, s.begin);
+        widen(&p->groups[g], s.begin, s.end);
+        p->homes[v].group = g;
+    }
+}
+
 /* ---- carries ---- */
 
 static void place_carry(planner *p, dtm_op op) {
@@ -273,11 +300,16 @@ static void place_carry(planner *p, dtm_op op) {
     dtm_op loop = innermost(p, op);
     int64_t copies = op_of(p, loop)->attributes.copies;
     bool reversed = op_of(p, loop)->attributes.flags & DTM_REPEAT_REVERSED;
-    bool joined = is_made_here(p, next) && innermost(p, def_of(p, next)) == loop;
+    bool nested = is_nested(p, loop), joined = is_made_here(p, next) && innermost(p, def_of(p, next)) == loop;
     span_state s = span_of(p, x), t = joined ? span_of(p, next) : (span_state){.slots = 1};
-    bool each = s.slots > 1 || t.slots > 1;
     readers_state r = {0};
     if (joined) r = readers_before(p, x, next);
+    bool each = s.slots > 1 || t.slots > 1;
+    if (nested) { /* next of the last copy is not x of the copy after it: it stands alone where both are kept */
+        joined = joined && !each && !r.conflict;
+        each = s.slots > 1;
+        copies = all_copies(p, loop);
+    }
     int64_t slots = each ? copies + 1 : joined && r.conflict ? 2 : 1;
     uint32_t g = add_group(p, p->module->values[x].type, slots, p->order.begin[loop]);
     widen(&p->groups[g], s.begin, s.end);
@@ -295,7 +327,7 @@ static void place_carry(planner *p, dtm_op op) {
     dtm_op_kind kind = op_of(p, def)->kind;
     uint32_t from = p->homes[first].group;
     if (!from || p->groups[from].into || p->groups[from].persistent || p->groups[from].slots > 1 ||
-        kind == DTM_OP_INPUT || kind == DTM_OP_CARRY || innermost(p, def) != innermost(p, loop))
+        kind == DTM_OP_INPUT || kind == DTM_OP_CARRY || innermost(p, def) != innermost(p, loop) || (nested && each))
         return;
     bool alone = p->groups[from].end <= p->order.begin[loop];
     if (p->module->values[first].type != p->module->values[x].type || !(alone || each)) return;
@@ -304,10 +336,18 @@ static void place_carry(planner *p, dtm_op op) {
 
 static void place_last(planner *p, dtm_op op) {
     dtm_value v = op_of(p, op)->results[0], next = op_of(p, op)->operands[0];
-    if (!def_of(p, next)) return;
+    if (!def_of(p, next)) {
+        place_results(p, op);
+        return;
+    }
     home h = home_of(p, next);
     group *g = &p->groups[h.group];
     dtm_op loop = innermost(p, def_of(p, next));
+    if (chain_of(p, def_of(p, next)).depth <= chain_of(p, op).depth) loop = 0; /* set outside of the loop it is the last of */
+    if (loop && is_nested(p, loop) && (g->slots > 1 || span_of(p, v).slots > 1)) { /* its slot depends on the copy around */
+        place_results(p, op);
+        return;
+    }
     if (loop && !h.fixed) {
         bool reversed = op_of(p, loop)->attributes.flags & DTM_REPEAT_REVERSED;
         int64_t copy = reversed && !dtm_fault(26) ? 0 : op_of(p, loop)->attributes.copies - 1;
@@ -320,18 +360,6 @@ static void place_last(planner *p, dtm_op op) {
 }
 
 /* ---- everything ---- */
-
-static void place_results(planner *p, dtm_op op) {
-    const dtm_op_data *data = op_of(p, op);
-    for (uint32_t i = 0; i < data->n_results; i++) {
-        dtm_value v = data->results[i];
-        if (!p->stored[v] || p->homes[v].group) continue;
-        span_state s = span_of(p, v);
-        uint32_t g = add_group(p, p->module->values[v].type, s.slots, s.begin);
-        widen(&p->groups[g], s.begin, s.end);
-        p->homes[v].group = g;
-    }
-}
 
 static void visit_persistent(dtm_module *module, dtm_op op, void *state) {
     dtm_op_kind kind = module->ops[op].kind;

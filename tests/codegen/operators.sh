@@ -1,0 +1,55 @@
+#!/bin/sh
+# Programs that together use every operator: on one rank and on the meshes that each names, loss, gradient norm,
+# gradients and updated weights of the executable are those of the interpreter.
+#
+#     operators.sh --dtmc DTMC --compare COMPARE --oracle ORACLE [PROGRAM ..]
+#
+# A mesh is a comment of the program, `# mesh dp=2,tp=2: RULE; RULE`.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+dtmc=dtmc compare=compare oracle=oracle programs=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --dtmc) dtmc=$2; shift ;;
+    --compare) compare=$2; shift ;;
+    --oracle) oracle=$2; shift ;;
+    *) programs="$programs $1" ;;
+    esac
+    shift
+done
+[ -n "$programs" ] || programs=$here/operators/*.dtm
+
+folder=$(mktemp -d "${TMPDIR:-/tmp}/dtm-operators-XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+trap 'exit 1' HUP INT TERM
+failed=0 passed=0
+
+# run NAME: builds $folder/placed.dtm, trains, compares
+run() {
+    rm -rf "$folder/run" && mkdir "$folder/run"
+    if (cd "$folder" && "$dtmc" build placed.dtm --verify --validate -o program && cd run &&
+        timeout 60 ../program train --local --threads 1 --seed 5 --steps 2 --data ../data.safetensors --log log.jsonl \
+            --save-grads grads.safetensors --save-weights weights.safetensors && cd .. &&
+        "$compare" runs run oracle) >"$folder/log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED $1"
+        grep -v 'warning\[' "$folder/log" | tail -20
+    fi
+}
+
+for program in $programs; do
+    name=$(basename "$program" .dtm)
+    cp "$program" "$folder/model.dtm"
+    "$oracle" "$program" "$folder" 2 5 || { failed=$((failed + 1)); continue; }
+    { echo 'use "model.dtm"'; echo 'mesh { one = 1 }'; } >"$folder/placed.dtm"
+    run "$name one"
+    sed -n 's/^# mesh //p' "$program" >"$folder/meshes"
+    while IFS=: read -r mesh rules; do
+        { echo 'use "model.dtm"'; echo "mesh { $mesh }"; echo "parallel { $rules }"; } >"$folder/placed.dtm"
+        run "$name $mesh:$rules"
+    done <"$folder/meshes"
+done
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
