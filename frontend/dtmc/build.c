@@ -40,9 +40,11 @@ static bool emit(const dtm_options *options, dtm_module *module, const dtm_text 
 }
 
 /* Compiles what is in `folder` and puts the executable at `output`. */
-static bool make_executable(const char *folder, const char *output) {
+static bool make_executable(const dtm_options *options, const char *folder) {
+    const char *output = options->output;
     dtm_toolchain toolchain;
     if (!dtm_toolchain_find(&toolchain)) return false;
+    toolchain.draft = options->draft;
     if (!dtm_toolchain_compile(&toolchain, folder)) return false;
     char made[4200];
     snprintf(made, sizeof made, "%s/program", folder);
@@ -71,7 +73,7 @@ static bool build_from(const dtm_options *options, dtm_module *module) {
         fprintf(stderr, "dtmc build: cannot write beside %s: %s\n", options->output, strerror(errno));
         return false;
     }
-    bool good = write_sources(folder, &plan, &kernels) && make_executable(folder, options->output);
+    bool good = write_sources(folder, &plan, &kernels) && make_executable(options, folder);
     remove_folder(folder);
     return good;
 }

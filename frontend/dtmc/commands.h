@@ -12,7 +12,7 @@ typedef struct dtm_options {
     const char *defines[DTM_MOST_OPTIONS], *sets[DTM_MOST_OPTIONS];
     dtm_check_options check; /* points into the above */
     const char *output, *emit, *target, *after, *from, *only, *value;
-    bool check_only, write, json, verify, validate, diff, memory;
+    bool check_only, write, json, verify, validate, diff, memory, draft;
     int64_t steps;
     uint64_t seed;
 } dtm_options;

@@ -48,6 +48,7 @@ static const struct {
      "    -o OUT            the executable to write\n"
      "    --emit DIR        also write the plan, the kernels and the last IR there, to be read\n"
      "    --target cpu      the only target of this version\n"
+     "    --draft           compile quickly what runs slowly: one plain set of kernels, for tests\n"
      "    --from PASS       FILE is a dump taken after PASS (the dump says so itself; this checks it)\n",
      1},
     {"check",

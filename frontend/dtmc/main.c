@@ -88,6 +88,9 @@ static void set_validate(dtm_options *o, const char *value) {
 static void set_diff(dtm_options *o, const char *value) {
     (void)value, o->diff = true;
 }
+static void set_draft(dtm_options *o, const char *value) {
+    (void)value, o->draft = true;
+}
 static void set_memory(dtm_options *o, const char *value) {
     (void)value, o->memory = true;
 }
@@ -117,6 +120,7 @@ static const flag flags[] = {
     {"--write", FMT, false, false, set_write},
     {"--json", EXPLAIN, false, false, set_json},
     {"--memory", EXPLAIN, false, false, set_memory},
+    {"--draft", BUILD, false, false, set_draft},
     {"--verify", COMPILES, false, false, set_verify},
     {"--validate", COMPILES, false, false, set_validate},
 };

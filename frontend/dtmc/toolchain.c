@@ -16,6 +16,7 @@
 extern char **environ;
 
 bool dtm_toolchain_find(dtm_toolchain *toolchain) {
+    toolchain->draft = false;
     char self[4096];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length > 0) {
@@ -113,53 +114,66 @@ static void compile_command(command *c, const dtm_toolchain *t, const char *fold
     addf(c, "%s/%s", folder, object);
 }
 
-bool dtm_toolchain_compile(const dtm_toolchain *t, const char *folder) {
-    static const struct {
-        const char *source, *object, *flags;
-    } units[] = {
+/* What is compiled: the plan, and the kernels once for each instruction set; as a draft the kernels once, plain and
+ * hardly optimised. */
+typedef struct unit {
+    const char *source, *object, *flags;
+} unit;
+
+#define PLAN_FLAGS "-O0 -DDTM_VERSION=\"" DTM_VERSION "\""
+
+static const unit draft[] = {
+    {"plan.c", "plan.o", PLAN_FLAGS},
+    {"kernels.c", "kernels_v1.o", "-DDTM_ISA=v1 -O1 -fno-math-errno -fno-trapping-math"},
+};
+
+static const unit finished[] = {
 #if defined(__x86_64__)
-        {"plan.c", "plan.o", "-O0 -DDTM_ISAS -DDTM_VERSION=\"" DTM_VERSION "\""},
+    {"plan.c", "plan.o", PLAN_FLAGS " -DDTM_ISAS"},
+    {"kernels.c", "kernels_v1.o", "-DDTM_ISA=v1 " DTM_CONFIG_KERNEL_FLAGS},
+    {"kernels.c", "kernels_v3.o", "-DDTM_ISA=v3 -march=x86-64-v3 " DTM_CONFIG_KERNEL_FLAGS},
+    {"kernels.c", "kernels_v4.o",
+     "-DDTM_ISA=v4 -march=x86-64-v4 -mprefer-vector-width=512 " DTM_CONFIG_KERNEL_FLAGS},
 #else
-        {"plan.c", "plan.o", "-O0 -DDTM_VERSION=\"" DTM_VERSION "\""},
+    {"plan.c", "plan.o", PLAN_FLAGS},
+    {"kernels.c", "kernels_v1.o", "-DDTM_ISA=v1 " DTM_CONFIG_KERNEL_FLAGS},
 #endif
-        {"kernels.c", "kernels_v1.o", "-DDTM_ISA=v1 " DTM_CONFIG_KERNEL_FLAGS},
-#if defined(__x86_64__)
-        {"kernels.c", "kernels_v3.o", "-DDTM_ISA=v3 -march=x86-64-v3 " DTM_CONFIG_KERNEL_FLAGS},
-        {"kernels.c", "kernels_v4.o",
-         "-DDTM_ISA=v4 -march=x86-64-v4 -mprefer-vector-width=512 " DTM_CONFIG_KERNEL_FLAGS},
-#endif
-    };
-    enum { N = sizeof units / sizeof *units };
+};
+
+enum { MOST_UNITS = 8 };
+
+static int units_of(const dtm_toolchain *t, const unit **units) {
+    *units = t->draft ? draft : finished;
+    return t->draft ? (int)(sizeof draft / sizeof *draft) : (int)(sizeof finished / sizeof *finished);
+}
+
+bool dtm_toolchain_compile(const dtm_toolchain *t, const char *folder) {
+    const unit *units;
+    int n = units_of(t, &units);
     char messages[4200];
     snprintf(messages, sizeof messages, "%s/messages", folder);
-    pid_t children[N];
-    for (int i = 0; i < N; i++) {
+    pid_t children[MOST_UNITS];
+    for (int i = 0; i < n; i++) {
         command c = {.count = 0};
         compile_command(&c, t, folder, units[i].source, units[i].object, units[i].flags);
         children[i] = start(&c, messages);
         clear(&c);
     }
     bool good = true;
-    for (int i = 0; i < N; i++) good &= finish(children[i], messages);
+    for (int i = 0; i < n; i++) good &= finish(children[i], messages);
     return good;
 }
 
 bool dtm_toolchain_link(const dtm_toolchain *t, const char *folder, const char *output) {
-    static const char *const objects[] = {
-        "plan.o",
-        "kernels_v1.o",
-#if defined(__x86_64__)
-        "kernels_v3.o",
-        "kernels_v4.o",
-#endif
-    };
+    const unit *units;
+    int n = units_of(t, &units);
     command c = {.count = 0};
     char messages[4200];
     snprintf(messages, sizeof messages, "%s/messages", folder);
     add_split(&c, compiler());
     add(&c, "-o");
     add(&c, output);
-    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) addf(&c, "%s/%s", folder, objects[i]);
+    for (int i = 0; i < n; i++) addf(&c, "%s/%s", folder, units[i].object);
     addf(&c, "-L%s%s", t->libraries, "");
     add_split(&c, "-ldtm_rt -ldtm_kernels");
     add_split(&c, DTM_CONFIG_LINK);
