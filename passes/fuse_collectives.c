@@ -1,5 +1,6 @@
-/* fuse_collectives: joins collectives that go over the same axes into one (a bucket), where what the machine model says
- * is saved in latency exceeds what packing costs. Nothing else moves, so every rank keeps one order.
+/* fuse_collectives: takes all-reduces apart where less is sent that way (fuse_scatter.c), then joins collectives that go
+ * over the same axes into one (a bucket), where what the machine model says is saved in latency exceeds what packing costs.
+ * Nothing else moves, so every rank keeps one order.
  *
  *     up.d   = all_reduce(up.d.term on dp)
  *     down.d = all_reduce(down.d.term on dp)
@@ -11,6 +12,7 @@
  * if its operands stand before that place. */
 #include "ir/fault.h"
 #include "passes/cost.h"
+#include "passes/fuse_collectives.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -171,6 +173,7 @@ static void bucket_region(dtm_module *module, dtm_region region, dtm_arena *scra
 
 bool dtm_pass_fuse_collectives(dtm_module *module) {
     dtm_arena *scratch = dtm_arena_create();
+    dtm_fuse_scatter(module, scratch);
     uint32_t *position = dtm_arena_alloc(scratch, module->n_ops * sizeof *position);
     bucket_region(module, module->body, scratch, position);
     dtm_arena_destroy(scratch);

@@ -295,6 +295,7 @@ static void whole(const char *model, const char *sizes, const char *placement, c
         if (expected) CHECK(!*expected || strcmp(text, expected) == 0, "%s: layer has \"%s\", not \"%s\"", title, text, expected);
         else printf("%s: %s\n", title, text);
     }
+    if (good && p.m->settings.microbatches < 2) run_pass(&p, dtm_pass_fuse_collectives, "fuse_collectives", true, title);
     dtm_module_destroy(p.m);
     dtm_context_destroy(p.context);
 }
