@@ -41,6 +41,9 @@ static double step_time(const search *s, dtm_op_kind kind, uint16_t axes, const 
                         const dtm_type_data *to) {
     dtm_collective_cost cost = dtm_step_cost(s->module, kind, axes, from, to);
     double times = 1;
+    /* Microbatches are not there side by side: nothing can be gathered or moved over them. */
+    bool moves = kind != DTM_OP_ALL_REDUCE && kind != DTM_OP_SHARD && kind != DTM_OP_AS_TERM;
+    if (moves && axes & time_axes(s)) return 1e6;
     for (int a = 0; a < s->module->settings.mesh.count; a++)
         if (is_time(s, a) && (to->sum | to->max) >> a & 1) times *= (double)s->module->settings.mesh.axes[a].size;
     /* Equal times are decided by what crosses the fewest steps and the least memory. */
