@@ -2,6 +2,7 @@
 #include "passes/ledger.h"
 
 #include "ir/storage.h"
+#include "passes/explain.h"
 
 #include <string.h>
 
@@ -142,6 +143,12 @@ static double sent_on(const dtm_ledger *ledger, int axis) {
     return sent;
 }
 
+static const char *bytes_text(const dtm_module *module, double bytes) {
+    dtm_text text = {module->arena, NULL, 0, 0};
+    dtm_text_bytes(&text, bytes);
+    return text.data;
+}
+
 void dtm_ledger_warn(dtm_module *module, const dtm_ledger *ledger) {
     const dtm_mesh *mesh = &module->settings.mesh;
     for (int slow = 0; slow < mesh->count; slow++)
@@ -153,8 +160,8 @@ void dtm_ledger_warn(dtm_module *module, const dtm_ledger *ledger) {
             const char *x = dtm_string_text(module->context, mesh->axes[slow].name);
             const char *y = dtm_string_text(module->context, mesh->axes[fast].name);
             dtm_warning(module->context, mesh->axes[slow].span, 810,
-                        "axis %s sends %.1f MB a rank and step over the %s, axis %s %.1f MB over the faster %s", x,
-                        on_slow / 1e6, a.name, y, on_fast / 1e6, b.name);
+                        "axis %s sends %s a rank and step over the %s, axis %s %s over the faster %s", x,
+                        bytes_text(module, on_slow), a.name, y, bytes_text(module, on_fast), b.name);
             dtm_help(module->context, "the mesh has its slowest links first: put %s after %s", x, y);
         }
 }

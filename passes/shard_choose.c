@@ -28,7 +28,7 @@ static void narrow_weight(shard *s, dtm_op op, int axis) {
 }
 
 /* How far a search goes: entries of its largest table, parts that it is cut into, and with a bound on memory solutions. */
-enum { LIMIT = 1 << 18, MAX_PARTS = 64, MAX_SOLUTIONS = 160 };
+enum { LIMIT = 1 << 18, MAX_PARTS = 24, MAX_SOLUTIONS = 160 };
 
 /* What came of a search by cost. */
 typedef struct verdict {
@@ -64,9 +64,8 @@ static verdict choose_by_cost(shard *s, uint16_t axes) {
     uint32_t *assignment = dtm_arena_alloc(s->arena, (shard_search_size(c.search) + 1) * sizeof *assignment);
     bool exact;
     shard_search_options options = {{1, 0}, NULL, LIMIT, MAX_PARTS};
-    shard_search_solve(c.search, &options, assignment, &exact);
+    if (shard_search_solve(c.search, &options, assignment, &exact) < INFINITY) take(&c, assignment);
     if (!exact) return (verdict){SHARD_GAVE_UP, 0};
-    take(&c, assignment);
     double bound = s->module->settings.machine.memory;
     if (bound <= 0 || shard_memory(s) <= bound) return v;
     shard_tables_of_memory(&c);
@@ -76,7 +75,7 @@ static verdict choose_by_cost(shard *s, uint16_t axes) {
     return v;
 }
 
-/* Too entangled to be decided together: each axis in turn, the others as they stand, twice. */
+/* Too entangled to be decided together: from what was found so far each axis in turn, the others as they stand, twice. */
 static void choose_in_turn(shard *s, uint16_t axes) {
     for (int round = 0; round < 2; round++)
         for (int a = 0; a < s->module->settings.mesh.count; a++)

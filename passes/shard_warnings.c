@@ -85,19 +85,23 @@ static int64_t divisor_at_most(int64_t n, int64_t most) {
     return most;
 }
 
-static void warn_keys(const shard *s, int axis) {
+/* Returns the dimension of heads that are computed alike, 0: none. */
+static dtm_dim warn_keys(const shard *s, int axis) {
     const dtm_splits_rule *rule = s->rules[axis];
     for (size_t i = 0; i < s->n_order; i++) {
         const dtm_factor *f = heads_of(s, s->order[i]);
         if (!f || !lists(rule, f->names[0])) continue;
         dtm_dim heads = f->names[0], groups = f->names[1];
         long long n = s->module->dims[groups].size, ranks = axis_size(s, axis);
+        if (s->few[axis][groups] && rule->by_cost) return groups; /* chosen, and not the only choice */
         if (s->few[axis][groups]) {
+            const char *too_many = n < ranks ? dtm_arena_printf(s->arena, "%s = %lld", axis_name(s, axis), ranks)
+                                             : "all axes that split heads together";
             dtm_warning(s->module->context, rule->span, 803,
-                        "%s = %lld is too few for %s = %lld: keys and values are computed alike on every rank of %s",
-                        dim_name(s, groups), n, axis_name(s, axis), ranks, axis_name(s, axis));
+                        "%s = %lld is too few for %s: keys and values are computed alike on every rank of %s",
+                        dim_name(s, groups), n, too_many, axis_name(s, axis));
             int64_t part = divisor_at_most(ranks, n);
-            if (part > 1)
+            if (part > 1 && part < ranks)
                 dtm_help(s->module->context,
                          "two axes would split them: mesh { %s = %lld, %s2 = %lld }, with `%s2 splits ..` the same list less %s",
                          axis_name(s, axis), (long long)part, axis_name(s, axis), ranks / part, axis_name(s, axis),
@@ -109,13 +113,19 @@ static void warn_keys(const shard *s, int axis) {
                         axis_name(s, axis), dim_name(s, heads), dim_name(s, groups), axis_name(s, axis));
             dtm_help(s->module->context, "list it beside %s: `%s`", dim_name(s, heads), rule_with(s, axis, groups, 0));
         } else continue;
-        return;
+        return groups;
     }
+    return 0;
 }
 
 /* ---- large products computed alike ---- */
 
-static void warn_alike(const shard *s, int axis) {
+static bool makes(const shard *s, dtm_op op, dtm_dim dim) {
+    return dim && dtm_type_dim_index(dtm_value_type(s->module, s->module->ops[op].results[0]), dim) >= 0;
+}
+
+/* `told`: what makes that dimension has been spoken of. */
+static void warn_alike(const shard *s, int axis, dtm_dim told) {
     const dtm_module *m = s->module;
     double all = 0, split = 0;
     for (size_t i = 0; i < s->n_order; i++) {
@@ -130,7 +140,9 @@ static void warn_alike(const shard *s, int axis) {
         dtm_op op = s->order[i];
         if (m->ops[op].kind != DTM_OP_DOT || s->ops[op].phase > PHASE_FORWARD) continue;
         double share = dtm_op_flops(m, op) * s->ops[op].copies / all;
-        if (s->ops[op].choice[axis] >= CHOICE_FACTOR || share < 0.1 || shard_listed(s, op, axis) != CHOICE_NONE) continue;
+        if (s->ops[op].choice[axis] >= CHOICE_FACTOR || share < 0.1 || shard_listed(s, op, axis) != CHOICE_NONE ||
+            makes(s, op, told))
+            continue;
         dtm_warning(m->context, m->ops[op].span, 801,
                     "this product, %.0f%% of the forward pass's, is computed alike on every rank of %s: it has none of the "
                     "dimensions that %s splits",
@@ -202,8 +214,7 @@ void shard_warnings(shard *s) {
     for (int a = 0; a < s->module->settings.mesh.count; a++) {
         if (!(s->axes >> a & 1) || (s->time >> a & 1) || !s->rules[a]) continue;
         warn_unused(s, a);
-        warn_keys(s, a);
-        warn_alike(s, a);
+        warn_alike(s, a, warn_keys(s, a));
         warn_late(s, a);
     }
 }
