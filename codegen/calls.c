@@ -40,6 +40,50 @@ static void set_stride(caller *c, const char *field, const dtm_type_data *type, 
     set(c, field, index < 0 ? "0" : dtm_dim_stride_text(c->g, &c->sizes, type, index));
 }
 
+/* ---- packing ---- */
+
+/* Where the kernel finds operand `index` (results count on): in its place, or in the workspace at *at with the dimension it
+ * runs along moved to the end. */
+static dtm_placed place(caller *c, uint32_t index, int64_t *at) {
+    dtm_generator *g = c->g;
+    dtm_value v = index < c->data->n_operands ? c->data->operands[index] : c->data->results[index - c->data->n_operands];
+    const dtm_type_data *type = type_of(c, v);
+    dtm_dim last = dtm_packed_along(g->module, c->op, index);
+    if (!last) return (dtm_placed){type, dtm_buffer_index(g, v)};
+    dtm_type_data *packed = dtm_arena_alloc(g->arena, sizeof *packed);
+    *packed = *type;
+    int from = dtm_type_dim_index(type, last), to = type->rank - 1;
+    for (int i = from; i < to; i++) packed->dims[i] = type->dims[i + 1], packed->layout[i] = type->layout[i + 1];
+    packed->dims[to] = last, packed->layout[to] = type->layout[from];
+    dtm_placed made = {packed, dtm_buffer_packed(g, packed, *at)};
+    *at += dtm_storage_round(dtm_local_bytes_max(g->module, dtm_value_get(g->module, v)->type));
+    return made;
+}
+
+static int place_all(caller *c, dtm_placed placed[9]) {
+    int64_t at = 0;
+    int count = (int)(c->data->n_operands + c->data->n_results);
+    for (int i = 0; i < count; i++) placed[i] = place(c, (uint32_t)i, &at);
+    return count;
+}
+
+/* Before the kernel, for operands; after it, for results. */
+static void pack_operands(caller *c, const dtm_placed *placed) {
+    for (uint32_t i = 0; i < c->data->n_operands; i++) {
+        dtm_value v = c->data->operands[i];
+        dtm_placed own = {type_of(c, v), dtm_buffer_index(c->g, v)};
+        if (own.type != placed[i].type) dtm_emit_transposed(c->g, c->op, own, placed[i]);
+    }
+}
+
+static void unpack_results(caller *c, const dtm_placed *placed) {
+    for (uint32_t i = 0; i < c->data->n_results; i++) {
+        dtm_value v = c->data->results[i];
+        dtm_placed own = {type_of(c, v), dtm_buffer_index(c->g, v)}, made = placed[c->data->n_operands + i];
+        if (own.type != made.type) dtm_emit_transposed(c->g, c->op, made, own);
+    }
+}
+
 /* ---- attention ---- */
 
 typedef struct roles {
@@ -69,21 +113,17 @@ static roles roles_of(const caller *c) {
     return r;
 }
 
-static bool ends_in(const dtm_type_data *type, dtm_dim dim) { return type->rank && type->dims[type->rank - 1] == dim; }
-
-static void set_strides(caller *c, const char *tensor, dtm_value value, dtm_dim batch, dtm_dim position, dtm_dim heads) {
-    const dtm_type_data *type = type_of(c, value);
+static void set_strides(caller *c, const char *tensor, const dtm_type_data *type, dtm_dim batch, dtm_dim position, dtm_dim heads) {
     dtm_arena *arena = c->g->arena;
     set_stride(c, dtm_arena_printf(arena, "%s.b", tensor), type, batch);
     set_stride(c, dtm_arena_printf(arena, "%s.s", tensor), type, position);
     set_stride(c, dtm_arena_printf(arena, "%s.h", tensor), type, heads);
 }
 
-static void fill_attention(caller *c, const roles *r, bool backward) {
+static void fill_attention(caller *c, const roles *r, const dtm_placed *placed, bool backward) {
     dtm_module *module = c->g->module;
     const dtm_attributes *x = &c->data->attributes;
-    const dtm_value *in = c->data->operands, *out = c->data->results;
-    const dtm_type_data *q = type_of(c, in[0]), *k = type_of(c, in[1]), *v = type_of(c, in[2]);
+    const dtm_type_data *q = placed[0].type, *k = placed[1].type, *v = placed[2].type;
     int64_t ratio = 1;
     if (r->heads) ratio = module->dims[r->heads].size / (r->groups ? module->dims[r->groups].size : 1);
     set_size(c, "batch", q, r->batch ? dtm_type_dim_index(q, r->batch) : -1);
@@ -102,28 +142,23 @@ static void fill_attention(caller *c, const roles *r, bool backward) {
     set_number(c, "keys_total", module->dims[r->keys].size);
     set_begin(c, "q_offset", q, dtm_fault(16) && backward ? -1 : dtm_type_dim_index(q, r->queries));
     set_begin(c, "k_offset", k, dtm_type_dim_index(k, r->keys));
-    set_strides(c, "q", in[0], r->batch, r->queries, r->heads);
-    set_strides(c, "k", in[1], r->batch, r->keys, r->groups);
-    set_strides(c, "v", in[2], r->batch, r->keys, r->groups);
-    set_strides(c, "o", backward ? in[3] : out[0], r->batch, r->queries, r->heads);
-    set_strides(c, "lse", backward ? in[4] : out[1], r->batch, r->queries, r->heads);
-    if (!backward) return;
-    set_strides(c, "d_o", in[5], r->batch, r->queries, r->heads);
-    set_strides(c, "dq", out[0], r->batch, r->queries, r->heads);
-    set_strides(c, "dk", out[1], r->batch, r->keys, r->groups);
-    set_strides(c, "dv", out[2], r->batch, r->keys, r->groups);
+    static const char *const tensors[] = {"q", "k", "v", "o", "lse", "d_o", "dq", "dk", "dv"};
+    for (int i = 0; i < (backward ? 9 : 5); i++) {
+        bool of_keys = i == 1 || i == 2 || i == 7 || i == 8;
+        set_strides(c, tensors[i], placed[i].type, r->batch, of_keys ? r->keys : r->queries, of_keys ? r->groups : r->heads);
+    }
 }
 
 /* Moves the pointers for the further dimensions of the batch: `outer` counts their combinations. */
-static void write_outer(caller *c, const roles *r, const dtm_value *values, int count, dtm_text *out) {
+static void write_outer(caller *c, const roles *r, const dtm_placed *placed, int count, dtm_text *out) {
     dtm_text_printf(out, "        int64_t rest = outer;\n        (void)rest;\n        void *at[%d];\n", count);
     for (int i = 0; i < count; i++) dtm_text_printf(out, "        at[%d] = a->buffers[%d];\n", i, i);
-    const dtm_type_data *q = type_of(c, values[0]);
+    const dtm_type_data *q = placed[0].type;
     for (int m = 0; m < r->n_more; m++) {
         const char *size = dtm_dim_size_text(c->g, &c->sizes, q, dtm_type_dim_index(q, r->more[m]));
         dtm_text_printf(out, "        const int64_t i%d = rest %% %s;\n        rest /= %s;\n", m, size, size);
         for (int i = 0; i < count; i++) {
-            const dtm_type_data *type = type_of(c, values[i]);
+            const dtm_type_data *type = placed[i].type;
             int index = dtm_type_dim_index(type, r->more[m]);
             if (index >= 0)
                 dtm_text_printf(out, "        at[%d] = (float *)at[%d] + i%d * %s;\n", i, i, m,
@@ -142,24 +177,15 @@ static const char *outer_size(caller *c, const roles *r) {
 void dtm_lower_attention(dtm_generator *g, dtm_op op) {
     caller c = begin(g, op);
     bool backward = c.data->kind == DTM_OP_ATTENTION_BACKWARD;
-    dtm_value values[9];
-    int count = 0;
-    for (uint32_t i = 0; i < c.data->n_operands; i++) values[count++] = c.data->operands[i];
-    for (uint32_t i = 0; i < c.data->n_results; i++) values[count++] = c.data->results[i];
+    dtm_placed placed[9];
+    int count = place_all(&c, placed);
     roles r = roles_of(&c);
-    for (int i = 0; i < count; i++) {
-        const dtm_type_data *type = type_of(&c, values[i]);
-        if (i != 4 /* lse */ && !ends_in(type, r.width) && !ends_in(type, r.v_width)) {
-            dtm_unsupported(g, op, "whose tensors do not end in the width");
-            return;
-        }
-    }
-    fill_attention(&c, &r, backward);
+    fill_attention(&c, &r, placed, backward);
     double scale = c.data->attributes.number[DTM_ATTENTION_SCALE];
     if (scale == 0) scale = 1 / sqrt((double)g->module->dims[r.width].size);
     const char *name = backward ? "dtm_attention_backward" : "dtm_attention_forward", *outer = outer_size(&c, &r);
     dtm_text pointers = {g->arena, NULL, 0, 0}, text = {g->arena, NULL, 0, 0};
-    write_outer(&c, &r, values, count, &pointers);
+    write_outer(&c, &r, placed, count, &pointers);
     dtm_text_printf(&text, "static dtm_attention_sizes @_sizes(const int64_t *z) {\n    dtm_attention_sizes s = {0};\n    (void)z;\n");
     dtm_text_append(&text, c.fill.data, c.fill.length);
     dtm_text_printf(&text, "    return s;\n}\nstatic int64_t @_extent(const int64_t *z) {\n"
@@ -178,8 +204,10 @@ void dtm_lower_attention(dtm_generator *g, dtm_op op) {
                            "        const int64_t high = end < (outer + 1) * each ? end - outer * each : each;\n"
                            "        library->run(&inner, low, high);\n    }\n}\n");
     uint32_t buffers[9], kernel = dtm_kernel_index(g, backward ? "attention_backward" : "attention", text.data);
-    for (int i = 0; i < count; i++) buffers[i] = dtm_buffer_index(g, values[i]);
+    for (int i = 0; i < count; i++) buffers[i] = placed[i].buffer;
+    pack_operands(&c, placed);
     dtm_emit_launch(g, op, DTM_PLAN_ATTENTION, kernel, buffers, (size_t)count, c.sizes.items, c.sizes.count);
+    unpack_results(&c, placed);
 }
 
 /* ---- rope ---- */
@@ -203,6 +231,13 @@ static void write_frequency(const double *x, int64_t part, dtm_text *out) {
                     x[DTM_ROPE_FACTOR], x[DTM_ROPE_HIGH], x[DTM_ROPE_FACTOR]);
 }
 
+/* Positions of a microbatch: the table is then made anew for each. */
+static bool changes_in_time(const dtm_generator *g, const dtm_type_data *x, int at) {
+    for (int s = 0; s < x->layout[at].count; s++)
+        if (g->module->settings.mesh.axes[x->layout[at].splits[s].axis].time) return true;
+    return false;
+}
+
 /* Made once, before the first step: the instruction goes to the beginning of the plan. */
 static void emit_table(dtm_generator *g, dtm_op op, uint32_t table, int64_t part) {
     caller c = begin(g, op);
@@ -223,6 +258,7 @@ static void emit_table(dtm_generator *g, dtm_op op, uint32_t table, int64_t part
                     first, (long long)part, (long long)part, (long long)(part / 2));
     uint32_t kernel = dtm_kernel_index(g, "rope_table", text.data);
     dtm_emit_launch(g, op, DTM_PLAN_HOST, kernel, &table, 1, c.sizes.items, c.sizes.count);
+    if (changes_in_time(g, x, at)) return;
     dtm_plan_instruction made = g->instructions[--g->n_instructions];
     DTM_PUSH(g->arena, g->start, g->n_start, g->cap_start, made);
 }
@@ -230,19 +266,16 @@ static void emit_table(dtm_generator *g, dtm_op op, uint32_t table, int64_t part
 void dtm_lower_rope(dtm_generator *g, dtm_op op) {
     caller c = begin(g, op);
     const dtm_attributes *attributes = &c.data->attributes;
-    dtm_value in = c.data->operands[0], out = c.data->results[0];
-    const dtm_type_data *x = type_of(&c, in), *y = type_of(&c, out);
+    dtm_placed placed[9];
+    place_all(&c, placed);
+    const dtm_type_data *x = placed[0].type;
     int at = dtm_type_dim_index(x, attributes->at), last = x->rank - 1;
-    if (x->dims[last] != attributes->over[0] || y->dims[last] != attributes->over[0]) {
-        dtm_unsupported(g, op, "of a tensor that does not end in the width");
-        return;
-    }
     int64_t part = (int64_t)attributes->number[DTM_ROPE_PART], width = g->module->dims[attributes->over[0]].size;
     if (!part) part = width;
     bool first = false;
     int64_t offset = dtm_rope_table_offset(g->module, op, &first) + dtm_workspace_most(g->module, false);
     uint32_t table = dtm_buffer_workspace(g, "rope.table", DTM_PLAN_F32, offset, dtm_block_max(g->module, x, at) * part);
-    if (first) emit_table(g, op, table, part);
+    if (first || changes_in_time(g, x, at)) emit_table(g, op, table, part);
     dtm_product batch = dtm_product_one(), heads = dtm_product_one();
     for (int i = 0; i < at; i++) dtm_product_times(g, &batch, x, i);
     for (int i = at + 1; i < last; i++) dtm_product_times(g, &heads, x, i);
@@ -267,6 +300,8 @@ void dtm_lower_rope(dtm_generator *g, dtm_op op) {
                            "    const dtm_rope_sizes s = @_sizes(a->sizes);\n    dtm_kernel_args inner = *a;\n"
                            "    inner.sizes = (const int64_t *)&s;\n    LIBRARY(\"dtm_rope\")->run(&inner, begin, end);\n}\n");
     uint32_t kernel = dtm_kernel_index(g, "rope", text.data);
-    uint32_t buffers[3] = {dtm_buffer_index(g, in), table, dtm_buffer_index(g, out)};
+    uint32_t buffers[3] = {placed[0].buffer, table, placed[1].buffer};
+    pack_operands(&c, placed);
     dtm_emit_launch(g, op, DTM_PLAN_ROWS, kernel, buffers, 3, c.sizes.items, c.sizes.count);
+    unpack_results(&c, placed);
 }

@@ -70,6 +70,8 @@ uint32_t dtm_loop_index(dtm_generator *g, dtm_op loop);
 uint32_t dtm_buffer_index(dtm_generator *g, dtm_value value);
 /* A buffer that is no value's: in the workspace, at `offset` of it. */
 uint32_t dtm_buffer_workspace(dtm_generator *g, const char *name, dtm_plan_dtype dtype, int64_t offset, int64_t elements);
+/* The same for a tensor of that type. */
+uint32_t dtm_buffer_packed(dtm_generator *g, const dtm_type_data *type, int64_t offset);
 dtm_plan_list dtm_list_of(dtm_generator *g, const uint32_t *items, size_t count);
 /* The seed and the step, filled at the start of each step. */
 uint32_t dtm_step_state(dtm_generator *g);
@@ -95,6 +97,13 @@ void dtm_lower_rope(dtm_generator *g, dtm_op op);
 void dtm_lower_gather(dtm_generator *g, dtm_op op);
 void dtm_lower_scatter(dtm_generator *g, dtm_op op);
 void dtm_lower_shape(dtm_generator *g, dtm_op op); /* split, merge, slice, pad, concat where bytes move */
+
+/* Copies a tensor to one with the same dimensions in another order. */
+typedef struct dtm_placed {
+    const dtm_type_data *type;
+    uint32_t buffer;
+} dtm_placed;
+void dtm_emit_transposed(dtm_generator *g, dtm_op op, dtm_placed from, dtm_placed to);
 
 /* Writes an elementwise operator as a C expression of its operands' expressions. False: it is none. */
 bool dtm_expression(const dtm_module *module, dtm_op op, const char *const *operands, dtm_text *out);

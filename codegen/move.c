@@ -76,21 +76,32 @@ static const char *units(mover *m, const dtm_type_data *type) {
     return dtm_size_text(m->g, &m->sizes, &product);
 }
 
-static void open_kernel(mover *m, const dtm_value *buffers, size_t count) {
+static void open_with_types(mover *m, const dtm_type_data *const *types, size_t count) {
     dtm_text_printf(&m->out, "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n");
     for (size_t i = 0; i < count; i++)
-        dtm_text_printf(&m->out, "    %s *const b%zu = a->buffers[%zu];\n",
-                        dtm_c_type((dtm_dtype)type_of(m, buffers[i])->dtype), i, i);
+        dtm_text_printf(&m->out, "    %s *const b%zu = a->buffers[%zu];\n", dtm_c_type((dtm_dtype)types[i]->dtype), i, i);
     dtm_text_printf(&m->out, "    const int64_t *const z = a->sizes;\n    (void)z;\n");
+}
+
+static void open_kernel(mover *m, const dtm_value *values, size_t count) {
+    const dtm_type_data *types[8];
+    for (size_t i = 0; i < count; i++) types[i] = type_of(m, values[i]);
+    open_with_types(m, types, count);
+}
+
+static void finish_with_buffers(mover *m, const char *name, const char *extent, dtm_plan_category category,
+                                const uint32_t *buffers, size_t count) {
+    dtm_text_printf(&m->out, "}\nstatic int64_t @_extent(const int64_t *z) {\n    (void)z;\n    return %s;\n}\n", extent);
+    dtm_text_printf(&m->out, "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n");
+    uint32_t kernel = dtm_kernel_index(m->g, name, m->out.data);
+    dtm_emit_launch(m->g, m->op, category, kernel, buffers, count, m->sizes.items, m->sizes.count);
 }
 
 static void finish_kernel(mover *m, const char *name, const char *extent, dtm_plan_category category, const dtm_value *values,
                           size_t count) {
-    dtm_text_printf(&m->out, "}\nstatic int64_t @_extent(const int64_t *z) {\n    (void)z;\n    return %s;\n}\n", extent);
-    dtm_text_printf(&m->out, "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n");
-    uint32_t buffers[8], kernel = dtm_kernel_index(m->g, name, m->out.data);
+    uint32_t buffers[8];
     for (size_t i = 0; i < count; i++) buffers[i] = dtm_buffer_index(m->g, values[i]);
-    dtm_emit_launch(m->g, m->op, category, kernel, buffers, count, m->sizes.items, m->sizes.count);
+    finish_with_buffers(m, name, extent, category, buffers, count);
 }
 
 static mover begin(dtm_generator *g, dtm_op op) {
@@ -236,4 +247,13 @@ void dtm_lower_shape(dtm_generator *g, dtm_op op) {
     line(&m, depth, dtm_arena_printf(arena, "b1[%s] = %s;", address(&m, out, &to, to_special), source));
     close_loops(&m, loops);
     finish_kernel(&m, name, units(&m, loops), DTM_PLAN_MOVEMENT, values, 2);
+}
+
+void dtm_emit_transposed(dtm_generator *g, dtm_op op, dtm_placed from, dtm_placed to) {
+    mover m = begin(g, op);
+    open_with_types(&m, (const dtm_type_data *[]){from.type, to.type}, 2);
+    int depth = open_loops(&m, to.type);
+    line(&m, depth, dtm_arena_printf(g->arena, "b1[%s] = b0[%s];", address(&m, to.type, NULL, 0), address(&m, from.type, NULL, 0)));
+    close_loops(&m, to.type);
+    finish_with_buffers(&m, "transpose", units(&m, to.type), DTM_PLAN_MOVEMENT, (uint32_t[]){from.buffer, to.buffer}, 2);
 }

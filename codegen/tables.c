@@ -191,6 +191,20 @@ uint32_t dtm_buffer_workspace(dtm_generator *g, const char *name, dtm_plan_dtype
     return add_buffer(g, &buffer);
 }
 
+uint32_t dtm_buffer_packed(dtm_generator *g, const dtm_type_data *type, int64_t offset) {
+    dtm_plan_buffer buffer;
+    memset(&buffer, 0, sizeof buffer);
+    buffer.name = "packed";
+    buffer.dtype = plan_dtype(type->dtype);
+    buffer.rank = type->rank;
+    for (int i = 0; i < type->rank; i++) buffer.dims[i] = dtm_extent_index(g, type, i);
+    buffer.offset = g->workspace + offset;
+    buffer.modulus = 1;
+    for (uint32_t b = 1; b < g->n_buffers; b++)
+        if (memcmp(&g->buffers[b], &buffer, sizeof buffer) == 0) return b;
+    return add_buffer(g, &buffer);
+}
+
 dtm_plan_list dtm_list_of(dtm_generator *g, const uint32_t *items, size_t count) {
     uint32_t *copy = dtm_arena_alloc(g->arena, (count + 1) * sizeof *copy);
     if (count) memcpy(copy, items, count * sizeof *copy);

@@ -136,6 +136,39 @@ bool dtm_may_overwrite(const dtm_module *module, dtm_op unit, dtm_value result, 
     return false;
 }
 
+/* ---- packing ---- */
+
+/* Values have the width of the queries, or one that the keys lack. */
+static dtm_dim width_of_values(const dtm_module *module, const dtm_op_data *attention) {
+    const dtm_type_data *k = dtm_value_type(module, attention->operands[1]), *v = dtm_value_type(module, attention->operands[2]);
+    for (int i = 0; i < v->rank; i++)
+        if (v->dims[i] == attention->attributes.over[1] || dtm_type_dim_index(k, v->dims[i]) < 0) return v->dims[i];
+    return attention->attributes.over[1];
+}
+
+dtm_dim dtm_packed_along(const dtm_module *module, dtm_op op, uint32_t index) {
+    enum { WIDTH, VALUES, NONE };
+    static const char roles[] = {WIDTH, WIDTH, VALUES, VALUES, NONE, VALUES, WIDTH, WIDTH, VALUES}; /* q k v o lse do dq dk dv */
+    const dtm_op_data *data = &module->ops[op];
+    dtm_value v = index < data->n_operands ? data->operands[index] : data->results[index - data->n_operands];
+    const dtm_type_data *type = dtm_value_type(module, v);
+    dtm_dim last = data->kind == DTM_OP_ROPE ? data->attributes.over[0] : data->attributes.over[1];
+    if (data->kind != DTM_OP_ROPE && data->kind != DTM_OP_ATTENTION && data->kind != DTM_OP_ATTENTION_BACKWARD) return 0;
+    if (data->kind != DTM_OP_ROPE && roles[index] == NONE) return 0;
+    if (data->kind != DTM_OP_ROPE && roles[index] == VALUES) last = width_of_values(module, data);
+    return type->dims[type->rank - 1] == last ? 0 : last;
+}
+
+static int64_t packed_bytes(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < data->n_operands + data->n_results; i++) {
+        dtm_value v = i < data->n_operands ? data->operands[i] : data->results[i - data->n_operands];
+        if (dtm_packed_along(module, op, i)) bytes += dtm_storage_round(dtm_local_bytes_max(module, module->values[v].type));
+    }
+    return bytes;
+}
+
 /* ---- workspace ---- */
 
 bool dtm_runs_collective(dtm_op_kind kind) {
@@ -214,7 +247,7 @@ int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op) {
         return rounded(staging.in_bytes) + rounded(staging.out_bytes) + rounded(staging.scratch_bytes);
     }
     if (reduces_all(module, data)) return DTM_CHUNKS * (int64_t)sizeof(double);
-    if (data->kind != DTM_OP_FUSED) return 0;
+    if (data->kind != DTM_OP_FUSED) return packed_bytes(module, op);
     int64_t bytes = 0;
     const dtm_region_data *body = &module->regions[data->body];
     for (size_t i = 0; i < body->n_ops; i++)

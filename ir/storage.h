@@ -45,6 +45,10 @@ bool dtm_is_reduction(dtm_op_kind kind);
  * both may be one storage. */
 bool dtm_may_overwrite(const dtm_module *module, dtm_op unit, dtm_value result, dtm_value operand);
 
+/* The dimension along which the kernel of attention or rope runs in operand `index` (results count on), which has to be the
+ * last there. 0: none, or it is the last. Such a tensor is packed in the workspace, or made there. */
+dtm_dim dtm_packed_along(const dtm_module *module, dtm_op op, uint32_t index);
+
 /* Elements of a sum over everything are added in this many chunks at most, each by one thread, then chunk by chunk. */
 enum { DTM_CHUNKS = 256 };
 
