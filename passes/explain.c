@@ -134,12 +134,7 @@ static void print_reason(const explainer *e, size_t index) {
     const dtm_op_data *op = dtm_op_get(e->module, entry->op);
     dtm_text_printf(e->out, "  %2zu  %s%s", index + 1, subject_of(e, op), line_text(e, op));
     if (entry->tensors > 1) dtm_text_printf(e->out, " and %u more", entry->tensors - 1);
-    /* Of a term: the rule that made it one, then the reader that wants the whole. */
-    dtm_op def = dtm_value_get(e->module, op->operands[0])->def;
-    dtm_string cause = def && dtm_value_type(e->module, op->operands[0])->sum ? dtm_op_get(e->module, def)->why : 0;
-    const char *before = ": ";
-    if (cause) dtm_text_printf(e->out, "%s%s", before, string_text(e, cause)), before = "; ";
-    if (op->why && op->why != cause) dtm_text_printf(e->out, "%s%s", before, string_text(e, op->why));
+    if (op->why) dtm_text_printf(e->out, ": %s", string_text(e, op->why));
     dtm_text_printf(e->out, "\n");
 }
 

@@ -126,6 +126,12 @@ dtm_op shard_weight_of_state(const shard *s, dtm_op state); /* 0: none */
 /* ---- shard_layouts.c: types and relayouts ---- */
 void shard_layouts(shard *s);
 
+/* ---- shard_reasons.c: the `why` of what was chosen ---- */
+/* An operator that makes a term says which rule makes it one. `types`: by value. */
+void shard_explain_terms(shard *s, const dtm_type *types);
+/* Of a change of a value's layout, for a reader: the rule behind it and what the reader needs. */
+const char *shard_reason(const shard *s, dtm_value value, const dtm_type_data *from, const dtm_type_data *to, dtm_op reader);
+
 /* ---- shard_warnings.c ---- */
 void shard_warnings(shard *s);
 

@@ -186,61 +186,6 @@ static void type_all(typing *t) {
     }
 }
 
-/* ---- why ---- */
-
-static const char *rule_of_choice(const shard *s, dtm_op op, int axis) {
-    int group = group_of(s, op, axis);
-    if (group < 0 || group >= CHOICE_STATE || !s->rules[axis]) return NULL;
-    const dtm_factor *f = &s->ops[op].factors[group];
-    for (int i = 0; i < s->rules[axis]->count; i++)
-        for (int k = 0; k < f->n_names; k++)
-            if (s->rules[axis]->dims[i] == f->names[k]) return shard_rule_title(s, axis, f->names[k]);
-    return shard_rule_title(s, axis, f->names[0]);
-}
-
-/* An operator that makes a term says which rule makes it one. */
-static void explain_terms(const typing *t) {
-    shard *s = t->s;
-    for (size_t i = 0; i < s->n_order; i++) {
-        dtm_op_data *data = dtm_op_get(s->module, s->order[i]);
-        if (data->why || !data->n_results) continue;
-        const dtm_type_data *type = dtm_type_get(s->module, t->types[data->results[data->n_results - 1]]);
-        for (int a = 0; a < s->module->settings.mesh.count && !data->why; a++) {
-            if (!((type->sum | type->max) >> a & 1)) continue;
-            const char *rule = rule_of_choice(s, s->order[i], a);
-            if (rule) data->why = dtm_string_printf(s->module->context, "%s: each rank has a term", rule);
-        }
-    }
-}
-
-static const char *reason(const shard *s, const dtm_type_data *from, const dtm_type_data *to, dtm_op reader) {
-    if (s->module->ops[reader].kind == DTM_OP_GRADIENT) return "once a step";
-    const char *title = shard_op_title(s, reader);
-    if (s->module->ops[reader].place.line) title = dtm_arena_printf(s->arena, "%s,", title);
-    if (s->ops[reader].keep)
-        title = dtm_arena_printf(s->arena, "`keep %s`", dtm_string_text(s->module->context, s->ops[reader].keep->value));
-    if ((from->sum & ~to->sum) || (from->max & ~to->max)) {
-        for (int d = 0; d < from->rank; d++)
-            if (from->layout[d].count < to->layout[d].count)
-                return dtm_arena_printf(s->arena, "%s needs its block of %s of the value, not a term", title,
-                                        dtm_dim_name(s->module, from->dims[d]));
-        return dtm_arena_printf(s->arena, "%s needs the value, not a term", title);
-    }
-    for (int d = 0; d < from->rank; d++) {
-        if (from->layout[d].count <= to->layout[d].count) continue;
-        for (int e = 0; e < from->rank; e++)
-            if (to->layout[e].count > from->layout[e].count)
-                return dtm_arena_printf(s->arena, "%s is split along %s, not %s", title, dtm_dim_name(s->module, from->dims[e]),
-                                        dtm_dim_name(s->module, from->dims[d]));
-        return dtm_arena_printf(s->arena, "%s needs all of %s", title, dtm_dim_name(s->module, from->dims[d]));
-    }
-    for (int d = 0; d < from->rank; d++)
-        if (from->layout[d].count < to->layout[d].count)
-            return dtm_arena_printf(s->arena, "%s works on its block of %s", title, dtm_dim_name(s->module, from->dims[d]));
-    if (to->sum & ~from->sum) return dtm_arena_printf(s->arena, "%s adds it to a term", title);
-    return dtm_arena_printf(s->arena, "%s has its blocks in another order", title);
-}
-
 /* ---- copies of one value ---- */
 
 enum { MAX_COPIES = 12 };
@@ -397,7 +342,7 @@ static void make_copy(copies *c, copy *made, dtm_op *after, bool *named) {
     dtm_builder b = made->place ? dtm_builder_before(m, made->before) : dtm_builder_after(m, *after);
     b.span = m->ops[producer].span;
     b.place = m->ops[producer].place;
-    b.why = dtm_string_of(m->context, reason(s, dtm_type_get(m, from_type), dtm_type_get(m, made->type), made->reader));
+    b.why = dtm_string_of(m->context, shard_reason(s, c->of, dtm_type_get(m, from_type), dtm_type_get(m, made->type), made->reader));
     bool takes_name = !*named && is_pending(m, c->t->types[c->of]) && !is_pending(m, made->type);
     const char *suffix = takes_name ? "term" : suffix_of(m, from_type, made->type);
     dtm_string name = dtm_name_unique(m, dtm_arena_printf(s->arena, "%s.%s", c->name, suffix));
@@ -446,7 +391,7 @@ void shard_layouts(shard *s) {
     t.operands = dtm_arena_alloc(s->arena, m->n_ops * sizeof *t.operands);
     t.types = dtm_arena_alloc(s->arena, m->n_values * sizeof *t.types);
     type_all(&t);
-    explain_terms(&t);
+    shard_explain_terms(s, t.types);
     for (size_t i = 0; i < s->n_order; i++)
         for (uint32_t r = 0; r < m->ops[s->order[i]].n_results; r++)
             m->values[m->ops[s->order[i]].results[r]].type = t.types[m->ops[s->order[i]].results[r]];
