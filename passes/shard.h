@@ -104,9 +104,16 @@ void shard_rules(shard *s);   /* axes, rules, the time axis, `keep` */
 shard_choice shard_listed(const shard *s, dtm_op op, int axis);
 int shard_listed_index(const shard *s, dtm_op op, int axis); /* which dimension of the list that is; -1: none */
 bool shard_has_dim(const shard *s, dtm_op op, int axis, dtm_dim dim); /* in such a way that it could be split along it */
+/* What splitting along a dimension comes to; CHOICE_NONE: the operator lacks it. */
+shard_choice shard_choice_for(const shard *s, dtm_op op, int axis, dtm_dim dim);
+/* The factor along which a choice splits, NULL: none. */
+const dtm_factor *shard_split_factor(const shard *s, dtm_op op, shard_choice choice);
+bool shard_lists(const dtm_splits_rule *rule, dtm_dim a, dtm_dim b); /* one of the two */
 bool shard_expand(shard *s);  /* expands operators that are split along what they normalise */
-void shard_domains(shard *s); /* domains of all operators before the update */
 void shard_units(shard *s);   /* after the choices: in which units dimensions are split */
+
+/* ---- shard_domains.c ---- */
+void shard_domains(shard *s); /* domains of all operators before the update */
 
 /* ---- shard_terms.c: the order of sums ---- */
 void shard_reorder_sums(shard *s);

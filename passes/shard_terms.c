@@ -6,27 +6,31 @@
 
 enum { MAX_SUMMANDS = 32 };
 
+/* Whether a result of an operator is a term on an axis: by the first choice that it has, or because a term passes it. */
+static bool makes_term(const shard *s, dtm_op op, uint32_t result, int axis, const uint16_t *pending) {
+    const shard_domain *d = &s->ops[op].domain[axis];
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    if (!d->count) return false;
+    if (shard_split_factor(s, op, d->choices[0]) && shard_result_state(s, op, d->choices[0], result) == STATE_SUM) return true;
+    for (int i = 0; i < d->count; i++) {
+        if (d->choices[i] < CHOICE_TERM || d->choices[i] >= CHOICE_FACTOR) continue;
+        bool all = true;
+        for (uint32_t k = 0; k < data->n_operands; k++)
+            if (shard_operand_state(s, op, d->choices[i], k) == STATE_SUM) all &= pending[data->operands[k]] >> axis & 1;
+        if (all) return true;
+    }
+    return false;
+}
+
 /* The axes on which a value is a term if every operator does as the lists say and nothing is reduced in between. */
 static uint16_t *pending_axes(const shard *s) {
-    const dtm_module *m = s->module;
-    uint16_t *pending = dtm_arena_alloc(s->arena, m->n_values * sizeof *pending);
+    uint16_t *pending = dtm_arena_alloc(s->arena, s->module->n_values * sizeof *pending);
     for (size_t i = 0; i < s->n_order; i++) {
-        dtm_op op = s->order[i];
-        const dtm_op_data *data = dtm_op_get(m, op);
-        if (s->ops[op].phase == PHASE_UPDATE) continue;
-        for (int a = 0; a < m->settings.mesh.count; a++) {
-            const shard_domain *d = &s->ops[op].domain[a];
-            for (int k = 0; k < d->count && d->choices[0] != CHOICE_NONE; k++) {
-                shard_choice choice = d->choices[k];
-                bool is_term = choice >= CHOICE_TERM && choice < CHOICE_FACTOR;
-                for (uint32_t i2 = 0; is_term && i2 < data->n_operands; i2++)
-                    if (s->ops[op].sets[choice - CHOICE_TERM] >> i2 & 1) is_term = pending[data->operands[i2]] >> a & 1;
-                if (k && !is_term) continue;
-                for (uint32_t r = 0; r < data->n_results; r++)
-                    if ((k == 0 || is_term) && shard_result_state(s, op, choice, r) == STATE_SUM && (k == 0 ? choice >= CHOICE_FACTOR && choice < CHOICE_STATE : true))
-                        pending[data->results[r]] |= (uint16_t)(1 << a);
-            }
-        }
+        const dtm_op_data *data = dtm_op_get(s->module, s->order[i]);
+        if (s->ops[s->order[i]].phase == PHASE_UPDATE) continue;
+        for (int a = 0; a < s->module->settings.mesh.count; a++)
+            for (uint32_t r = 0; r < data->n_results; r++)
+                if (makes_term(s, s->order[i], r, a, pending)) pending[data->results[r]] |= (uint16_t)(1 << a);
     }
     return pending;
 }

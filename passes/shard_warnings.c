@@ -67,12 +67,6 @@ static void warn_unused(const shard *s, int axis) {
 
 /* ---- keys and values ---- */
 
-static bool lists(const dtm_splits_rule *rule, dtm_dim dim) {
-    for (int i = 0; i < rule->count; i++)
-        if (rule->dims[i] == dim) return true;
-    return false;
-}
-
 static const dtm_factor *heads_of(const shard *s, dtm_op op) {
     if (s->module->ops[op].kind != DTM_OP_ATTENTION) return NULL;
     for (int f = 0; f < s->ops[op].n_factors; f++)
@@ -90,7 +84,7 @@ static dtm_dim warn_keys(const shard *s, int axis) {
     const dtm_splits_rule *rule = s->rules[axis];
     for (size_t i = 0; i < s->n_order; i++) {
         const dtm_factor *f = heads_of(s, s->order[i]);
-        if (!f || !lists(rule, f->names[0])) continue;
+        if (!f || !shard_lists(rule, f->names[0], 0)) continue;
         dtm_dim heads = f->names[0], groups = f->names[1];
         long long n = s->module->dims[groups].size, ranks = axis_size(s, axis);
         if (s->few[axis][groups] && rule->by_cost) return groups; /* chosen, and not the only choice */
@@ -106,7 +100,7 @@ static dtm_dim warn_keys(const shard *s, int axis) {
                          "two axes would split them: mesh { %s = %lld, %s2 = %lld }, with `%s2 splits ..` the same list less %s",
                          axis_name(s, axis), (long long)part, axis_name(s, axis), ranks / part, axis_name(s, axis),
                          dim_name(s, groups));
-        } else if (!lists(rule, groups)) {
+        } else if (!shard_lists(rule, groups, 0)) {
             dtm_warning(s->module->context, rule->span, 802,
                         "%s splits %s but not %s: keys and values are computed alike on every rank of %s, and their "
                         "gradients gathered",
