@@ -1,7 +1,6 @@
 /* What memory and code generation both must know of a module that runs (storage.h). */
 #include "ir/storage.h"
 #include "ir/fault.h"
-#include "runtime/plan.h"
 
 #include <string.h>
 
@@ -191,43 +190,16 @@ static bool parts_in_order(const dtm_module *module, const dtm_type_data *whole,
 }
 
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op) {
-    static const int kinds[DTM_OP_KINDS] = {[DTM_OP_ALL_REDUCE] = DTM_COLLECTIVE_ALL_REDUCE,
-                                            [DTM_OP_ALL_GATHER] = DTM_COLLECTIVE_ALL_GATHER,
-                                            [DTM_OP_REDUCE_SCATTER] = DTM_COLLECTIVE_REDUCE_SCATTER,
-                                            [DTM_OP_ALL_TO_ALL] = DTM_COLLECTIVE_ALL_TO_ALL,
-                                            [DTM_OP_PERMUTE] = DTM_COLLECTIVE_ALL_TO_ALL};
     const dtm_op_data *data = &module->ops[op];
-    dtm_staging staging = {kinds[data->kind], 0, 1, 0, 0, 0};
-    for (int a = 0; a < module->settings.mesh.count; a++)
-        if (data->attributes.axes & (1 << a)) staging.group_size *= (int)module->settings.mesh.axes[a].size;
-    int64_t element = dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype);
+    dtm_staging staging = {0, 0};
     for (uint32_t i = 0; i < data->n_operands; i++) {
         staging.in_bytes += dtm_local_bytes_max(module, module->values[data->operands[i]].type);
         staging.out_bytes += dtm_local_bytes_max(module, module->values[data->results[i]].type);
     }
-    int64_t payload = staging.in_bytes > staging.out_bytes ? staging.in_bytes : staging.out_bytes;
-    staging.algorithm = (int)dtm_plan_algorithm((dtm_collective_kind)staging.kind, staging.group_size, payload);
-    for (int a = 0; a < DTM_ALGORITHMS; a++) /* chosen by cost: memory writes it down */
-        if (data->attributes.flags & (1u << a)) staging.algorithm = a;
-    /* For the most any rank needs: every part as large as the largest. */
-    int64_t *counts = dtm_arena_alloc(module->arena, (size_t)(staging.group_size + 1) * sizeof *counts);
-    int64_t part = staging.kind == DTM_COLLECTIVE_ALL_REDUCE ? payload / element
-                                                             : (staging.in_bytes < staging.out_bytes ? staging.in_bytes
-                                                                                                     : staging.out_bytes) / element;
-    if (staging.kind == DTM_COLLECTIVE_ALL_TO_ALL) part = payload / element;
-    for (int i = 0; i < staging.group_size; i++) counts[i] = part;
-    staging.scratch_bytes = 0;
-    for (int i = 0; i < staging.group_size; i++) {
-        int64_t bytes = dtm_collective_scratch_bytes((dtm_collective_kind)staging.kind, (dtm_algorithm)staging.algorithm,
-                                                     staging.group_size, i, counts, element);
-        if (bytes > staging.scratch_bytes) staging.scratch_bytes = bytes;
-        if (staging.group_size > 64) break; /* ranks are alike */
-    }
-    if (staging.scratch_bytes == 0) staging.scratch_bytes = -1;
     if (data->n_operands > 1) return staging;
     const dtm_type_data *in = dtm_value_type(module, data->operands[0]), *out = dtm_value_type(module, data->results[0]);
-    bool reduce = staging.kind == DTM_COLLECTIVE_ALL_REDUCE;
-    bool gather = staging.kind == DTM_COLLECTIVE_ALL_GATHER, scatter = staging.kind == DTM_COLLECTIVE_REDUCE_SCATTER;
+    bool reduce = data->kind == DTM_OP_ALL_REDUCE;
+    bool gather = data->kind == DTM_OP_ALL_GATHER, scatter = data->kind == DTM_OP_REDUCE_SCATTER;
     if (reduce || gather || (scatter && parts_in_order(module, in, out))) staging.in_bytes = -1;
     if (reduce || scatter || (gather && parts_in_order(module, out, in))) staging.out_bytes = -1;
     return staging;
@@ -244,7 +216,7 @@ int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
     if (dtm_runs_collective(data->kind)) {
         dtm_staging staging = dtm_staging_of(module, op);
-        return rounded(staging.in_bytes) + rounded(staging.out_bytes) + rounded(staging.scratch_bytes);
+        return rounded(staging.in_bytes) + rounded(staging.out_bytes) + rounded((int64_t)data->attributes.number[DTM_COLLECTIVE_SCRATCH]);
     }
     if (reduces_all(module, data)) return DTM_CHUNKS * (int64_t)sizeof(double);
     if (data->kind != DTM_OP_FUSED) return packed_bytes(module, op);

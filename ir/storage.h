@@ -52,11 +52,9 @@ dtm_dim dtm_packed_along(const dtm_module *module, dtm_op op, uint32_t index);
 /* Elements of a sum over everything are added in this many chunks at most, each by one thread, then chunk by chunk. */
 enum { DTM_CHUNKS = 256 };
 
-/* How a collective is carried out (runtime/plan.h): its algorithm and the workspace of one rank, -1 where none is needed.
- * `kind` and `algorithm` are those of runtime/comm/algorithm.h. */
+/* What a collective packs its blocks into, in the workspace: bytes of one rank, -1 where they are in place already. */
 typedef struct dtm_staging {
-    int kind, algorithm, group_size;
-    int64_t in_bytes, out_bytes, scratch_bytes;
+    int64_t in_bytes, out_bytes;
 } dtm_staging;
 bool dtm_runs_collective(dtm_op_kind kind);
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
