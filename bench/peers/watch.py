@@ -15,12 +15,15 @@ def busy():
 round_, limit, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
 before, start = busy(), time.time()
 child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
 try:
     out, _ = child.communicate(timeout=limit)
 except subprocess.TimeoutExpired:
-    os.killpg(child.pid, signal.SIGTERM)
-    child.wait()
     sys.exit(f"took more than {limit:g} s")
+finally:
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGTERM)
+        child.wait()
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 others = max(0, busy() - before - used.ru_utime - used.ru_stime) / (time.time() - start)
 rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
