@@ -343,7 +343,7 @@ static void make_copy(copies *c, copy *made, dtm_op *after, bool *named) {
     b.span = m->ops[producer].span;
     b.place = m->ops[producer].place;
     b.why = dtm_string_of(m->context, shard_reason(s, c->of, dtm_type_get(m, from_type), dtm_type_get(m, made->type), made->reader));
-    bool takes_name = !*named && is_pending(m, c->t->types[c->of]) && !is_pending(m, made->type);
+    bool takes_name = !*named && !s->ops[producer].keep && is_pending(m, c->t->types[c->of]) && !is_pending(m, made->type);
     const char *suffix = takes_name ? "term" : suffix_of(m, from_type, made->type);
     dtm_string name = dtm_name_unique(m, dtm_arena_printf(s->arena, "%s.%s", c->name, suffix));
     dtm_op op = dtm_build_op(&b, DTM_OP_RELAYOUT, &from, 1, NULL, &made->type, 1, "relayout");
@@ -370,6 +370,8 @@ static void redirect(const copies *c) {
 static void convert(typing *t, dtm_value value) {
     shard *s = t->s;
     copies c = {.t = t, .of = value, .name = dtm_value_name(s->module, value)};
+    const shard_op *def = &s->ops[s->module->values[value].def];
+    if (def->keep) c.name = dtm_value_name(s->module, s->module->ops[s->module->values[value].def].operands[0]);
     for (uint32_t i = 0; i < s->n_readers[value]; i++) {
         dtm_op reader = s->readers[value][i];
         for (uint32_t k = 0; k < s->module->ops[reader].n_operands; k++)

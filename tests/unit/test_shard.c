@@ -506,6 +506,26 @@ static void estimates(const char *model, const char *sizes, const char *placemen
     dtm_context_destroy(p.context);
 }
 
+/* ---- the body of a transformer by cost on two axes is decided exactly ---- */
+
+static void is_exact(const char *model, const char *sizes, const char *placement) {
+    program p = start();
+    declare(&p, sizes);
+    if (strcmp(model, "gpt") == 0) gpt(&p);
+    else llama(&p);
+    place(&p, placement);
+    bool good = dtm_pass_canonicalize(p.m) && dtm_pass_autodiff(p.m) && dtm_pass_shard(p.m);
+    char *text = NULL;
+    size_t length = 0;
+    FILE *file = open_memstream(&text, &length);
+    dtm_diagnostics_print(p.context, file, false);
+    fclose(file);
+    CHECK(good && !strstr(text, "W0807"), "%s by cost on %s: %s", model, placement, text);
+    free(text);
+    dtm_module_destroy(p.m);
+    dtm_context_destroy(p.context);
+}
+
 /* ---- random placements ---- */
 
 static void random_placement(uint32_t seed) {
@@ -574,6 +594,10 @@ int main(int argc, char **argv) {
                                          "dp=2 tp=2 : dp B : tp H G F V S",
                                          "dp=2 tp=2 microbatches=2 : dp B : tp H G F V S cost"};
     static const char *const models[] = {"gpt", "llama"}, *const sizes[] = {gpt_sizes, llama_sizes};
+    is_exact("gpt", large[0], "tp=4 : tp H F V S B D K cost");
+    is_exact("llama", large[1], "tp=4 : tp H G F V S B D cost");
+    is_exact("gpt", large[0], "dp=2 tp=2 : dp B S D cost : tp H F V S cost");
+    is_exact("llama", large[1], "dp=2 tp=4 : dp B S D cost : tp H G F V S D B cost");
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < 5; k++) estimates(models[i], large[i], meshes[k]);
     for (int i = 0; i < 2; i++) {
