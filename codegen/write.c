@@ -270,7 +270,7 @@ static void write_train(const dtm_generator *g, dtm_text *out) {
 
 static void write_head(const dtm_generator *g, dtm_text *out) {
     const dtm_mesh *mesh = &g->module->settings.mesh;
-    dtm_text_printf(out, "    .version = DTM_PLAN_VERSION,\n    .program = ");
+    dtm_text_printf(out, "    .version = DTM_PLAN_FORMAT,\n    .program = ");
     quoted(out, dtm_string_text(g->module->context, g->module->name));
     dtm_text_printf(out, ",\n    .compiler = DTM_VERSION,\n    .n_axes = %u,\n    .axes = {", mesh->count);
     int64_t microbatches = 1;

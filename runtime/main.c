@@ -111,9 +111,9 @@ int main(int argc, char **argv) {
     dtm_status status = {0};
     const dtm_plan *plan = &dtm_program_plan;
     if (!dtm_options_parse(argc, argv, &options, &status)) return fail(&status);
-    if (plan->version != DTM_PLAN_VERSION) {
-        dtm_status_fail(&status, "the plan has format %u, the runtime knows %d: build it again", plan->version,
-                        DTM_PLAN_VERSION);
+    if (plan->version != DTM_PLAN_FORMAT) {
+        dtm_status_fail(&status, "the plan has format %u, the runtime knows %u: build it again", plan->version,
+                        DTM_PLAN_FORMAT);
         return fail(&status);
     }
     switch (options.command) {

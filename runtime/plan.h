@@ -356,7 +356,7 @@ typedef struct dtm_plan_memory {
 } dtm_plan_memory;
 
 typedef struct dtm_plan {
-    uint32_t version;       /* DTM_PLAN_VERSION */
+    uint32_t version;       /* DTM_PLAN_FORMAT */
     const char *program;    /* the model's name */
     const char *compiler;   /* its version */
     const char *hash;       /* SHA-256 of the plan's text, 64 hexadecimal digits */
@@ -379,6 +379,13 @@ typedef struct dtm_plan {
     const dtm_plan_input *inputs;
     const dtm_plan_instruction *instructions;
 } dtm_plan;
+
+/* What `version` holds: the format's number and the sizes of its tables' rows, so that a plan compiled against another
+ * plan.h than the runtime's is told, not run. */
+#define DTM_PLAN_FORMAT                                                                                                \
+    ((uint32_t)(DTM_PLAN_VERSION + 16 * (sizeof(dtm_plan) + 3 * sizeof(dtm_plan_instruction) +                         \
+                                         5 * sizeof(dtm_plan_buffer) + 7 * sizeof(dtm_plan_weight) +                   \
+                                         11 * sizeof(dtm_plan_input) + 13 * sizeof(dtm_plan_kernel))))
 
 /* What plan.c defines. */
 extern const dtm_plan dtm_program_plan;

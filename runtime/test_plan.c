@@ -130,7 +130,7 @@ static const dtm_plan_instruction instructions[] = {
 static const dtm_plan_weight weight = {.path = "layer.{layer}.w", .buffer = LAYERED, .rank = 1, .dims = {{"one", 1}}};
 
 static const dtm_plan plan = {
-    .version = DTM_PLAN_VERSION,
+    .version = DTM_PLAN_FORMAT,
     .program = "by_hand",
     .hash = "0",
     .n_axes = 2,
