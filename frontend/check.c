@@ -61,6 +61,7 @@ static bool read_file(dtm_checker *c, const char *path, dtm_string name, dtm_spa
     if (file && file != stdin) fclose(file);
     if (!text) {
         dtm_error(c->context, from, 205, "cannot read %s: %s", path, strerror(error));
+        if (from.file) dtm_help(c->context, "the path is relative to the folder of %s", dtm_source_name(c->context, from.file));
         return false;
     }
     uint32_t source = dtm_source_add(c->context, strcmp(path, "-") ? path : "<stdin>", text, length);

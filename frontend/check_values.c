@@ -226,7 +226,11 @@ static bool take_keyed(reader *r, const dtm_argument *a) {
     if ((r->call->kind == DTM_OP_EXPERTS || !is_word_of(dtm_op_rows[r->call->kind].numbers, key, '=', &index)))
         return bad_key(r, a);
     if (!r->c->dump && r->call->kind == DTM_OP_DROPOUT && index == DTM_DROPOUT_SITE) return bad_key(r, a);
-    return dtm_checker_number(r->c, a->value, &r->call->attributes.number[index]);
+    double *number = &r->call->attributes.number[index];
+    if (!dtm_checker_number(r->c, a->value, number)) return false;
+    bool windowed = r->call->kind == DTM_OP_ATTENTION && index == DTM_ATTENTION_WINDOW; /* 0: none is given */
+    if (windowed && *number == 0) *number = -1;
+    return true;
 }
 
 static bool take_range(reader *r, const dtm_argument *a) {
@@ -402,6 +406,15 @@ static bool check_attributes(reader *r) {
         dtm_error(c->context, r->expr->span, 311, "cross_entropy's smooth is between 0 and 1");
         return false;
     }
+    bool norm = kind == DTM_OP_RMSNORM || kind == DTM_OP_LAYERNORM;
+    if (norm && !(number[DTM_NORM_EPS] >= 0 && isfinite(number[DTM_NORM_EPS]))) {
+        dtm_error(c->context, r->expr->span, 311, "a norm's eps is a number of at least 0");
+        return false;
+    }
+    if (kind == DTM_OP_ROPE && !(number[DTM_ROPE_BASE] > 0 && isfinite(number[DTM_ROPE_BASE]))) {
+        dtm_error(c->context, r->expr->span, 311, "rope's base is a number of more than 0");
+        return false;
+    }
     if (kind == DTM_OP_DROPOUT && !c->dump) r->call->attributes.number[DTM_DROPOUT_SITE] = dtm_fault(42) ? 1 : ++c->dropouts;
     /* `at` the keys' own dimension says nothing new. */
     if (kind == DTM_OP_ATTENTION && r->call->attributes.at == r->call->attributes.over[0]) r->call->attributes.at = 0;
@@ -511,6 +524,8 @@ bool dtm_checker_type(dtm_checker *c, const dtm_type_expr *type, dtm_dtype fallb
         for (size_t j = 0; j < i; j++)
             if (data.dims[j] == dim) {
                 dtm_error(c->context, use->span, 303, "%s stands twice in one type", dtm_dim_name(c->module, dim));
+                dtm_help(c->context, "declare another dimension of that size: dim %s2 = %s", dtm_dim_name(c->module, dim),
+                         dtm_dim_name(c->module, dim));
                 return false;
             }
         if (use->has_size && (int64_t)use->size != c->module->dims[dim].size) {
@@ -524,6 +539,10 @@ bool dtm_checker_type(dtm_checker *c, const dtm_type_expr *type, dtm_dtype fallb
     }
     for (size_t i = 0; i < type->n_pending; i++)
         if (!take_pending(c, &type->pending[i], &data)) return false;
+    if (!dtm_dims_countable(c->module, data.dims, data.rank)) {
+        dtm_error(c->context, type->span, 315, "a tensor of this type would have more than 2^60 elements");
+        return false;
+    }
     *out = dtm_type_intern(c->module, &data);
     return true;
 }

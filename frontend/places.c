@@ -91,11 +91,13 @@ static void check_dump_only(dtm_parser *parser, const dtm_statement *statement) 
 static void check_return(dtm_parser *parser, const dtm_statement *def) {
     const dtm_ast_block *block = def->block;
     for (size_t i = 0; i + 1 < block->count; i++)
-        if (block->items[i]->kind == DTM_STATEMENT_RETURN)
-            dtm_parser_error(parser, block->items[i]->keyword, 107, "`return` must be the last line of its `def`");
+        if (block->items[i]->kind == DTM_STATEMENT_RETURN) {
+            dtm_parser_error(parser, block->items[i]->keyword, 220, "`return` must be the last line of its `def`");
+            return;
+        }
     const dtm_statement *last = block->count ? block->items[block->count - 1] : NULL;
     if (last && (last->kind == DTM_STATEMENT_RETURN || last->kind == DTM_STATEMENT_ERROR)) return;
-    dtm_parser_error(parser, def->name.span, 107, "`%s` does not end with `return`",
+    dtm_parser_error(parser, def->name.span, 220, "`%s` does not end with `return`",
                      dtm_string_text(parser->context, def->name.text));
 }
 

@@ -46,6 +46,14 @@ static const char *type_text(const inference *in, dtm_value value) {
         return false;                                                                                                  \
     } while (0)
 
+/* A size that does not fit, and which one would. */
+#define MISFIT(in, dim, fits, ...)                                                                                     \
+    do {                                                                                                               \
+        dtm_error((in)->module->context, (in)->span, 304, __VA_ARGS__);                                                \
+        dtm_help((in)->module->context, "it fits with dim %s = %lld", dim_name(in, dim), (long long)(fits));           \
+        return false;                                                                                                  \
+    } while (0)
+
 /* ---- collecting dimensions ---- */
 
 typedef struct shape {
@@ -84,6 +92,8 @@ static bool finish(const inference *in, uint32_t result, dtm_dtype dtype, const 
     if (s->rank > DTM_MAX_RANK)
         FAIL(in, 303, "the result of `%s` would have %d dimensions; at most %d are possible", op_name(in), s->rank,
              DTM_MAX_RANK);
+    if (!dtm_dims_countable(in->module, s->dims, s->rank))
+        FAIL(in, 315, "the result of `%s` would have more than 2^60 elements", op_name(in));
     in->types[result] = dtm_type_make(in->module, dtype, (uint8_t)s->rank, s->dims);
     return true;
 }
@@ -390,11 +400,18 @@ static int64_t size_of(const inference *in, dtm_dim dim) {
     return in->module->dims[dim].size;
 }
 
+/* A product past 64 bits is that of no dimension. */
+static int64_t multiplied(int64_t a, int64_t b) {
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
 static bool need_fresh(const inference *in, uint32_t i, dtm_dim dim, dtm_dim except) {
-    if (dim != except && has(in, i, dim))
-        FAIL(in, 303, "`%s`: %s has %s already, it cannot come twice", op_name(in), operand_name(in, i),
-             dim_name(in, dim));
-    return true;
+    if (dim == except || !has(in, i, dim)) return true;
+    dtm_error(in->module->context, in->span, 303, "`%s`: %s has %s already, it cannot come twice", op_name(in),
+              operand_name(in, i), dim_name(in, dim));
+    dtm_help(in->module->context, "declare another dimension of that size, or rename %s first", dim_name(in, dim));
+    return false;
 }
 
 static bool infer_split(inference *in) {
@@ -402,14 +419,15 @@ static bool infer_split(inference *in) {
     if (!need_over(in, 1, 1) || !need_dim(in, 0, a->over[0])) return false;
     int64_t product = 1;
     for (int i = 0; i < a->n_as; i++) {
-        product *= size_of(in, a->as[i]);
+        product = multiplied(product, size_of(in, a->as[i]));
         if (!need_fresh(in, 0, a->as[i], 0)) return false;
         for (int j = 0; j < i; j++)
             if (a->as[i] == a->as[j]) FAIL(in, 303, "`split`: %s stands twice after `as`", dim_name(in, a->as[i]));
     }
     if (a->n_as < 2) FAIL(in, 305, "`split` makes two or more dimensions of one: split(x, D as H, K)");
+    if (product == INT64_MAX) FAIL(in, 315, "the dimensions after `as` have a product that 64 bits do not hold");
     if (product != size_of(in, a->over[0]))
-        FAIL(in, 304, "`split`: %s = %lld is not the product %lld of the dimensions after `as`",
+        MISFIT(in, a->over[0], product, "`split`: %s = %lld is not the product %lld of the dimensions after `as`",
              dim_name(in, a->over[0]), (long long)size_of(in, a->over[0]), (long long)product);
     shape s = {.rank = 0};
     const dtm_type_data *x = operand(in, 0);
@@ -428,12 +446,13 @@ static bool infer_merge(inference *in) {
     int64_t product = 1;
     for (int i = 0; i < a->n_over; i++) {
         if (!need_dim(in, 0, a->over[i])) return false;
-        product *= size_of(in, a->over[i]);
+        product = multiplied(product, size_of(in, a->over[i]));
     }
     if (a->n_as != 1) FAIL(in, 305, "`merge` makes one dimension of several: merge(x, H, K as D)");
     if (!need_fresh(in, 0, a->as[0], 0)) return false;
+    if (product == INT64_MAX) FAIL(in, 315, "the dimensions merged have a product that 64 bits do not hold");
     if (product != size_of(in, a->as[0]))
-        FAIL(in, 304, "`merge`: %s = %lld is not the product %lld of the dimensions merged", dim_name(in, a->as[0]),
+        MISFIT(in, a->as[0], product, "`merge`: %s = %lld is not the product %lld of the dimensions merged", dim_name(in, a->as[0]),
              (long long)size_of(in, a->as[0]), (long long)product);
     shape s = {.rank = 0};
     const dtm_type_data *x = operand(in, 0);
@@ -451,7 +470,7 @@ static bool infer_rename(inference *in) {
     if (a->n_as != 1) FAIL(in, 305, "`rename` gives one dimension another name: rename(x, S as T)");
     if (!need_fresh(in, 0, a->as[0], 0)) return false;
     if (size_of(in, a->over[0]) != size_of(in, a->as[0]))
-        FAIL(in, 304, "`rename`: %s = %lld, but %s = %lld", dim_name(in, a->over[0]),
+        MISFIT(in, a->as[0], size_of(in, a->over[0]), "`rename`: %s = %lld, but %s = %lld", dim_name(in, a->over[0]),
              (long long)size_of(in, a->over[0]), dim_name(in, a->as[0]), (long long)size_of(in, a->as[0]));
     shape s = {.rank = 0};
     const dtm_type_data *x = operand(in, 0);
@@ -465,7 +484,7 @@ static bool infer_concat(inference *in) {
         return false;
     if (a->n_as != 1) FAIL(in, 305, "`concat` makes one dimension of two: concat(a, b over N, R as K)");
     if (size_of(in, a->as[0]) != size_of(in, a->over[0]) + size_of(in, a->over[1]))
-        FAIL(in, 304, "`concat`: %s = %lld is not %s + %s = %lld", dim_name(in, a->as[0]),
+        MISFIT(in, a->as[0], size_of(in, a->over[0]) + size_of(in, a->over[1]), "`concat`: %s = %lld is not %s + %s = %lld", dim_name(in, a->as[0]),
              (long long)size_of(in, a->as[0]), dim_name(in, a->over[0]), dim_name(in, a->over[1]),
              (long long)(size_of(in, a->over[0]) + size_of(in, a->over[1])));
     shape s = {.rank = 0};
@@ -487,7 +506,7 @@ static bool infer_slice(inference *in) {
         FAIL(in, 304, "`%s`: %lld..%lld is not within %s = %lld", op_name(in), (long long)a->from, (long long)a->to,
              dim_name(in, whole), (long long)size_of(in, whole));
     if (a->to - a->from != size_of(in, part))
-        FAIL(in, 304, "`%s`: %lld..%lld has %lld elements, but %s = %lld", op_name(in), (long long)a->from,
+        MISFIT(in, part, a->to - a->from, "`%s`: %lld..%lld has %lld elements, but %s = %lld", op_name(in), (long long)a->from,
              (long long)a->to, (long long)(a->to - a->from), dim_name(in, part), (long long)size_of(in, part));
     shape s = {.rank = 0};
     const dtm_type_data *x = operand(in, 0);

@@ -108,7 +108,6 @@ enum {
     DTM_ROPE_ORIGINAL = 6,
     DTM_ATTENTION_WINDOW = 0, /* 0: none */
     DTM_ATTENTION_SCALE = 1,  /* 0: 1 / sqrt(width) */
-    DTM_COLLECTIVE_SCRATCH = 0, /* bytes its algorithm needs beside input and output; memory writes them down */
 };
 
 typedef enum dtm_init { DTM_INIT_ZEROS, DTM_INIT_ONES, DTM_INIT_NORMAL, DTM_INIT_UNIFORM, DTM_INIT_NUMBER } dtm_init;
@@ -321,6 +320,7 @@ bool dtm_type_same_shape(const dtm_type_data *a, const dtm_type_data *b); /* dty
 void dtm_type_print(const dtm_module *module, dtm_type type, bool with_layout, dtm_text *out);
 
 /* Elements of the whole tensor. */
+bool dtm_dims_countable(const dtm_module *module, const dtm_dim *dims, int rank); /* at most 2^60 elements */
 int64_t dtm_type_elements(const dtm_module *module, dtm_type type);
 /* The block [*begin, *begin + *size) of dimension `index` of a type at mesh coordinates (one for each axis). */
 void dtm_block(const dtm_module *module, const dtm_type_data *type, int index, const int64_t *coordinates, int64_t *begin,

@@ -77,6 +77,13 @@ int64_t dtm_local_bytes_max(const dtm_module *module, dtm_type type) {
     return dtm_local_elements_max(module, type) * dtm_dtype_bytes(dtm_type_get(module, type)->dtype);
 }
 
+bool dtm_dims_countable(const dtm_module *module, const dtm_dim *dims, int rank) {
+    int64_t elements = 1;
+    for (int i = 0; i < rank; i++)
+        if (__builtin_mul_overflow(elements, module->dims[dims[i]].size, &elements)) return false;
+    return elements <= (int64_t)1 << 60;
+}
+
 int64_t dtm_type_elements(const dtm_module *module, dtm_type type) {
     const dtm_type_data *data = dtm_type_get(module, type);
     int64_t elements = 1;

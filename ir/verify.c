@@ -147,7 +147,7 @@ static void check_use(verifier *v, dtm_op op, uint32_t index) {
                   name_of(v, value));
         return;
     }
-    if (data->kind == DTM_OP_CARRY && index == 0) n_use--; /* from outside */
+    if (data->kind == DTM_OP_CARRY && index == 0 && n_use) n_use--; /* from outside */
     if (n_def > n_use || memcmp(of_use, of_def, (size_t)n_def * sizeof *of_def))
         BREAK(v, data, 508, "%s uses %s of repeat %s from outside its copies", op_title(v, data), name_of(v, value),
               dtm_string_text(v->module->context, n_def ? of_def[n_def - 1] : 0));
