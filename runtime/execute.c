@@ -6,6 +6,7 @@
 #include "kernels/cpu/matmul.h"
 #include "runtime/checkpoint.h"
 #include "runtime/data.h"
+#include "runtime/replicas.h"
 
 #include <math.h>
 #include <string.h>
@@ -230,7 +231,7 @@ static bool read_input(dtm_rank *rank, const dtm_plan_io *io, dtm_status *status
     return true;
 }
 
-static void report(dtm_rank *rank, const dtm_plan_io *io) {
+static bool report(dtm_rank *rank, const dtm_plan_io *io, dtm_status *status) {
     const void *at = dtm_rank_buffer(rank, io->buffer);
     double value;
     switch (rank->plan->buffers[io->buffer].dtype) {
@@ -244,6 +245,12 @@ static void report(dtm_rank *rank, const dtm_plan_io *io) {
         value = *(const uint8_t *)at;
     }
     rank->reports[rank->n_reports++] = (dtm_log_report){io->name, value};
+    return dtm_check_replica(rank, io->buffer, "report", io->name, status);
+}
+
+static bool gradient(dtm_rank *rank, const dtm_plan_io *io, dtm_status *status) {
+    if (!dtm_check_replica(rank, io->buffer, "gradient of", rank->plan->weights[io->index].path, status)) return false;
+    return !rank->gradients || dtm_gradient_write(rank, io, status);
 }
 
 /* ---- the walk ---- */
@@ -325,10 +332,9 @@ static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *st
     case DTM_PLAN_INPUT:
         return read_input(rank, &at->io, status);
     case DTM_PLAN_REPORT:
-        report(rank, &at->io);
-        return true;
+        return report(rank, &at->io, status);
     case DTM_PLAN_GRADIENT:
-        return !rank->gradients || dtm_gradient_write(rank, &at->io, status);
+        return gradient(rank, &at->io, status);
     default:
         return true; /* OUTPUT: of inference, which this version does not run */
     }
@@ -381,5 +387,5 @@ bool dtm_rank_start(dtm_rank *rank, dtm_status *status) {
 bool dtm_rank_step(dtm_rank *rank, int64_t step, dtm_status *status) {
     rank->step = step;
     rank->n_reports = 0;
-    return run(rank, rank->plan->n_start, rank->plan->n_instructions, status);
+    return run(rank, rank->plan->n_start, rank->plan->n_instructions, status) && dtm_check_replicas(rank, status);
 }

@@ -71,7 +71,9 @@ static const char shared_text[] =
     "    --local                ranks are threads of this process; without mpirun\n"
     "    --threads N            threads of a rank; by default the node's cores are shared among its ranks, and pinned\n"
     "    --deadline S           seconds after which an operation between ranks counts as hung: it is named, with the\n"
-    "                           ranks that came and those that did not, and the run ends (default 600; 0: never)\n";
+    "                           ranks that came and those that did not, and the run ends (default 600; 0: never)\n"
+    "    --check-replicas       a debugging aid: after every step, what several ranks hold alike is compared bit for "
+    "bit\n";
 
 static const char info_text[] =
     "%s info: prints the program, its mesh, parameters, memory of a rank by kind, settings, and the plan's hash.\n"
@@ -114,7 +116,7 @@ typedef struct flag {
     void *target;
 } flag;
 
-enum { FLAGS = 15 };
+enum { FLAGS = 16 };
 
 static void flags_of(dtm_options *o, flag flags[FLAGS]) {
     const flag all[FLAGS] = {
@@ -130,6 +132,7 @@ static void flags_of(dtm_options *o, flag flags[FLAGS]) {
         {"--save-grads", FLAG_TEXT, FOR_TRAIN, &o->save_grads},
         {"--profile", FLAG_SWITCH, FOR_RUN, &o->profile},
         {"--quiet", FLAG_SWITCH, FOR_RUN, &o->quiet},
+        {"--check-replicas", FLAG_SWITCH, FOR_RUN, &o->check_replicas},
         {"--deadline", FLAG_SECONDS, FOR_RUN, NULL},
         {"--json", FLAG_SWITCH, FOR_INFO, &o->json},
         {NULL, FLAG_SWITCH, 0, NULL},

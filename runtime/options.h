@@ -26,7 +26,7 @@ typedef struct dtm_options {
     int64_t steps; /* -1: not given */
     uint64_t seed;
     int threads; /* 0: not given */
-    bool local, profile, json, quiet;
+    bool local, profile, json, quiet, check_replicas;
     double deadline; /* of the watchdog, seconds */
     int argc;
     char **argv; /* for the log's header */

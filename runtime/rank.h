@@ -74,6 +74,7 @@ struct dtm_rank {
     int n_reports;
     dtm_gradient_file *gradients; /* set in the step whose gradients are saved */
     dtm_profile_entry *profile;   /* by instruction; NULL: not asked for */
+    int64_t replicas_compared;    /* with --check-replicas */
 };
 
 /* Fills a zeroed rank, all but weights and data, and compares what must be alike on all ranks. All ranks call it; where

@@ -184,6 +184,8 @@ static bool finish(session *s, dtm_status *status) {
     if (!dtm_log_close(log, status)) return false;
     if (is_first(s) && rank->forward_only)
         printf("loss %.6f, the mean of %lld batches\n", s->loss_sum / (double)s->steps, (long long)s->steps);
+    if (is_first(s) && rank->options->check_replicas)
+        printf("replicas: %lld comparisons, equal in every bit\n", (long long)rank->replicas_compared);
     if (is_first(s)) dtm_profile_print(rank, s->steps, s->seconds);
     fflush(stdout);
     return true;
