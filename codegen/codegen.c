@@ -360,9 +360,10 @@ static void lower_local(dtm_generator *g, dtm_op op) {
     dtm_emit(g, op, kind, DTM_PLAN_MOVEMENT)->copy = copy;
 }
 
-/* The first microbatch sets the sum, later ones add to it. */
+/* The first microbatch sets the sum, later ones add to it; a product is added by itself (matmul.c). */
 static void lower_accumulate(dtm_generator *g, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    if (!g->stored[data->operands[0]]) return;
     const dtm_type_data *type = dtm_value_type(module_of(g), data->results[0]);
     dtm_product elements = dtm_product_one(), number = {0, 1, 1, {DTM_PLAN_MICROBATCH}};
     for (int i = 0; i < type->rank; i++) dtm_product_times(g, &elements, type, i);

@@ -144,6 +144,16 @@ static void fill_outer(product *p, dtm_plan_matmul *m, const part *const mains[C
     }
 }
 
+/* The sum over microbatches that the product is added to, where it has no place of its own (dtm_stored); else itself. */
+static dtm_value sum_of(const dtm_generator *g, const dtm_op_data *dot) {
+    const dtm_region_data *region = &g->module->regions[dot->region];
+    for (size_t i = 0; !g->stored[dot->results[0]] && i < region->n_ops; i++) {
+        const dtm_op_data *user = dtm_op_get(g->module, region->ops[i]);
+        if (user->kind == DTM_OP_ACCUMULATE && user->operands[0] == dot->results[0]) return user->results[0];
+    }
+    return dot->results[0];
+}
+
 void dtm_lower_dot(dtm_generator *g, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(g->module, op);
     dtm_value a = data->operands[0], b = data->operands[1], c = data->results[0];
@@ -163,8 +173,9 @@ void dtm_lower_dot(dtm_generator *g, dtm_op op) {
     for (int class = 0; class < CLASSES; class++) mains[class] = main_part(&p, class);
     if (data->n_operands == 3 && !dtm_fault(47) && !same_place(g, data->operands[2], c))
         dtm_emit_copy(g, op, dtm_buffer_index(g, data->operands[2]), dtm_buffer_index(g, c));
-    dtm_plan_matmul m = {.a = dtm_buffer_index(g, a), .b = dtm_buffer_index(g, b), .c = dtm_buffer_index(g, c)};
-    m.accumulate = data->n_operands == 3 ? DTM_PLAN_ADD : DTM_PLAN_SET;
+    dtm_value into = sum_of(g, data);
+    dtm_plan_matmul m = {.a = dtm_buffer_index(g, a), .b = dtm_buffer_index(g, b), .c = dtm_buffer_index(g, into)};
+    m.accumulate = into != c ? DTM_PLAN_ADD_LATER : data->n_operands == 3 ? DTM_PLAN_ADD : DTM_PLAN_SET;
     m.batch = part_size(&p, mains[BATCH]);
     m.m = part_size(&p, mains[ROWS]);
     m.n = part_size(&p, mains[COLUMNS]);

@@ -37,7 +37,16 @@ dtm_op dtm_unit_of(const dtm_module *module, dtm_op op) {
 
 /* ---- values in memory ---- */
 
+/* Whether the product v has one reader, the `accumulate` op. */
+static bool is_added_later(const dtm_module *module, const uint32_t *uses, dtm_op accumulate) {
+    dtm_value v = module->ops[accumulate].operands[0];
+    dtm_op def = module->values[v].def;
+    return def && module->ops[def].kind == DTM_OP_DOT && module->ops[def].n_operands == 2 && uses[v] == 1 &&
+           module->ops[def].region == module->ops[accumulate].region && dtm_value_type(module, v)->dtype == DTM_F32;
+}
+
 bool *dtm_stored(const dtm_module *module, dtm_arena *arena) {
+    const uint32_t *uses = dtm_use_counts(module, arena);
     bool *stored = dtm_arena_alloc(arena, module->n_values * sizeof *stored);
     for (dtm_op op = 1; op < module->n_ops; op++) {
         const dtm_op_data *data = &module->ops[op];
@@ -49,6 +58,9 @@ bool *dtm_stored(const dtm_module *module, dtm_arena *arena) {
             if (def && dtm_unit_of(module, def) != unit) stored[data->operands[i]] = true;
         }
     }
+    for (dtm_op op = 1; op < module->n_ops; op++)
+        if (module->ops[op].region && module->ops[op].kind == DTM_OP_ACCUMULATE && is_added_later(module, uses, op))
+            stored[module->ops[op].operands[0]] = false;
     return stored;
 }
 

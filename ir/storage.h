@@ -29,7 +29,8 @@ dtm_order dtm_order_of(const dtm_module *module, dtm_arena *arena);
 /* The fused operator op stands in, or op itself: what runs as one. */
 dtm_op dtm_unit_of(const dtm_module *module, dtm_op op);
 
-/* By value: whether it lies in memory. Constants do not, nor does what is used only in the fused region that sets it. */
+/* By value: whether it lies in memory. Constants do not, nor does what is used only in the fused region that sets it, nor a
+ * product that is only summed over microbatches: it is added where its sum lies. */
 bool *dtm_stored(const dtm_module *module, dtm_arena *arena);
 
 /* Whether the result is the operand's bytes, seen under another type: rename, split, merge. */

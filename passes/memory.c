@@ -501,6 +501,23 @@ static void write_storage(planner *p) {
     }
 }
 
+/* ---- stores ---- */
+
+/* `store` takes effect at the end of the step: it stands after all that reads the old value. */
+static void visit_stored(dtm_module *module, dtm_op op, void *state) {
+    planner *p = state;
+    const dtm_op_data *data = &module->ops[op];
+    if (data->kind != DTM_OP_STORE) return;
+    dtm_value weight = data->operands[0], value = data->operands[1];
+    home a = home_of(p, weight), b = home_of(p, value);
+    bool in_place = b.group && a.group == b.group;
+    readers_state r = {weight, 0, 0, -1, false, false};
+    if (in_place) r = readers_before(p, weight, value);
+    else each_user(p, weight, see_reader, &r);
+    if (in_place ? r.conflict : r.last > p->order.begin[op])
+        dtm_broken("memory", "%s is read after it is stored", dtm_value_name(module, weight));
+}
+
 /* ---- collectives ---- */
 
 /* The most any rank needs: every part as large as the largest. */
@@ -545,6 +562,7 @@ bool dtm_pass_memory(dtm_module *module) {
     dtm_walk(module, visit_store, &p);
     dtm_walk(module, visit_place, &p);
     dtm_walk(module, visit_join, &p);
+    dtm_walk(module, visit_stored, &p);
     dtm_walk(module, visit_algorithm, NULL);
     int64_t top = pack(&p);
     write_storage(&p);
