@@ -94,8 +94,8 @@ static void tell(shard *s, uint16_t axes, verdict v) {
     dtm_span span = span_by_cost(s, axes);
     double bound = s->module->settings.machine.memory, needed = shard_memory(s);
     if (bound > 0 && needed > bound) {
-        dtm_error(context, span, 412, "no choice of splits fits: a rank would hold at least %.0f bytes, the machine has %.0f",
-                  needed, bound);
+        dtm_error(context, span, 412, "no choice of splits%s fits: a rank would hold %s%.0f bytes, the machine has %.0f",
+                  v.outcome == SHARD_GAVE_UP ? " found" : "", v.outcome == SHARD_GAVE_UP ? "" : "at least ", needed, bound);
         dtm_help(context, "more ranks, more `microbatches`, or a dimension listed that splits what is largest");
         s->failed = true;
     } else if (v.outcome == SHARD_GAVE_UP) {
