@@ -108,6 +108,7 @@ enum {
     DTM_ROPE_ORIGINAL = 6,
     DTM_ATTENTION_WINDOW = 0, /* 0: none */
     DTM_ATTENTION_SCALE = 1,  /* 0: 1 / sqrt(width) */
+    DTM_COLLECTIVE_SCRATCH = 0, /* bytes its algorithm needs beside input and output; memory writes them down */
 };
 
 typedef enum dtm_init { DTM_INIT_ZEROS, DTM_INIT_ONES, DTM_INIT_NORMAL, DTM_INIT_UNIFORM, DTM_INIT_NUMBER } dtm_init;
