@@ -131,10 +131,11 @@ static work rest_of(const work *w, uint32_t **of) {
 /* Solving: how large tables may be and how much work is left, in parts that had to be looked at. */
 typedef struct solver {
     size_t limit;
-    int parts;
+    int parts, guesses; /* still to be solved: parts, and such that only look for some solution */
     bool exact;
 } solver;
 
+enum { MAX_GUESSES = 256 };
 enum { LARGE = 1 << 12 }; /* entries of a table that is made only after looking for hopeless values */
 
 /* The variable in most tables of others: what makes the rest of the problem fall apart. */
@@ -181,7 +182,7 @@ static double solve_parts(solver *all, work *w, double upper, bool greedy, uint3
     uint32_t v = most_tied(w), *order = by_bound(w, v);
     double least = upper;
     for (uint32_t k = 0; k < w->variables[v].size; k++) {
-        if (all->parts-- <= 0) {
+        if ((greedy ? all->guesses-- : all->parts--) <= 0) {
             all->exact &= greedy;
             break;
         }
@@ -254,7 +255,7 @@ static double solve_rest(solver *all, work *w, double upper, bool greedy, uint32
 
 double shard_search_solve(const shard_search *s, const shard_search_options *options, uint32_t *assignment, bool *exact) {
     work w = begin(s, options);
-    solver all = {options->limit, options->parts, true};
+    solver all = {options->limit, options->parts, MAX_GUESSES, true};
     double total = solve_rest(&all, &w, INFINITY, false, assignment);
     *exact = all.exact;
     dtm_arena_destroy(w.arena);
