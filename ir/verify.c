@@ -258,6 +258,14 @@ static const char *collective_result(const dtm_op_data *op, dtm_type_data *type,
     return axes ? "an axis it names does not split the result" : NULL;
 }
 
+/* "dp and tp" */
+static const char *axes_text(verifier *v, uint16_t axes) {
+    dtm_text text = {v->scratch, NULL, 0, 0};
+    for (int a = 0; a < v->module->settings.mesh.count; a++)
+        if (axes >> a & 1) dtm_text_printf(&text, "%s%s", text.length ? " and " : "", axis_name(v, a));
+    return text.length ? text.data : "no axis";
+}
+
 static void check_layout_op(verifier *v, const dtm_op_data *op) {
     if (op->n_operands != op->n_results)
         BREAK(v, op, 505, "%s has %u operands and %u results", op_title(v, op), op->n_operands, op->n_results);
@@ -279,8 +287,8 @@ static void check_layout_op(verifier *v, const dtm_op_data *op) {
         }
         const char *wrong = collective_result(op, &type, result);
         if (wrong)
-            BREAK(v, op, 505, "%s of %s (%s): %s", op_title(v, op), name_of(v, op->operands[i]),
-                  type_text(v, op->operands[i]), wrong);
+            BREAK(v, op, 505, "%s on %s of %s (%s): %s", op_title(v, op), axes_text(v, op->attributes.axes),
+                  name_of(v, op->operands[i]), type_text(v, op->operands[i]), wrong);
         if (dtm_type_intern(v->module, &type) != dtm_value_get(v->module, op->results[i])->type) {
             dtm_text text = {v->scratch, NULL, 0, 0};
             dtm_type_print(v->module, dtm_type_intern(v->module, &type), true, &text);
