@@ -1,7 +1,7 @@
 /* Inside codegen: the plan being made, and what its rooms share. Nothing outside codegen/ includes this.
  *
  *     codegen.c   walks the module, one instruction an operator        tables.c   extents, sizes, loops, buffers
- *     nest.c      loop nests of elementwise and reducing kernels       expression.c  operators as C expressions
+ *     nest*.c     loop nests of elementwise and reducing kernels       expression.c  operators as C expressions
  *     matmul.c    dot as matrix products                               calls.c    wrappers of library kernels
  *     move.c      gather, scatter, shapes                              write.c    plan.c                         */
 #ifndef DTM_CODEGEN_GENERATOR_H

@@ -56,6 +56,30 @@ int nest_size(nest *n, const dtm_product *size);     /* its index in z[] */
 bool nest_has_loop(const nest *n, dtm_value value, int loop);
 bool nest_is_inner(const nest *n, dtm_value value); /* differs within a row */
 
+/* ---- writing: nest_values.c, nest_text.c ---- */
+
+typedef struct nest_writer {
+    nest *n;
+    dtm_text *out;
+    int depth;
+    int pass;
+    bool *emitted; /* by body index: has a name in the block being written */
+    bool hoisted;  /* what does not differ within a row has been read into c0, c1, .. */
+} nest_writer;
+
+__attribute__((format(printf, 2, 3))) void nest_line(nest_writer *w, const char *format, ...);
+const char *nest_register_type(dtm_dtype dtype);
+/* The name of a value, which is read or computed where it has none yet. */
+const char *nest_value(nest_writer *w, dtm_value v);
+/* Names the value of body op i. */
+void nest_define(nest_writer *w, int i, const char *expression);
+/* Stores it in memory. */
+void nest_store(nest_writer *w, int i);
+/* A value in memory. */
+const char *nest_loaded(nest_writer *w, dtm_value v);
+/* The flat index of a saved value within the row. */
+const char *nest_row_index(const nest_writer *w);
+
 /* Writes the functions; `finish` (ALL alone) is the second kernel. */
 void nest_write(nest *n, dtm_text *out);
 void nest_write_finish(nest *n, dtm_text *out);
