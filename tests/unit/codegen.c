@@ -1,7 +1,10 @@
 /* From a module built by hand to memory and plan: what is fused, where values lie, and that the same module gives the
- * same bytes. */
+ * same bytes. From programs: what a step's memory never holds. */
 #include "codegen/codegen.h"
+#include "frontend/check.h"
+#include "ir/storage.h"
 #include "passes/passes.h"
+#include "passes/pipeline.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +86,68 @@ static void test_places(dtm_module *module) {
     expect(fused == 1, "square, mean, scaled, next are one kernel");
 }
 
+/* The golden GPT, sized so that one kind of tensor is larger than everything else together. */
+static dtm_module *sized(dtm_context *context, const char *const *defines, size_t n, const char *mesh) {
+    dtm_module *module = dtm_check(context, "tests/golden/gpt/model.dtm", &(dtm_check_options){.defines = defines, .n_defines = n, .mesh = mesh});
+    if (module && dtm_pipeline_run(module, &(dtm_pipeline_options){0})) return module;
+    dtm_diagnostics_print(context, stdout, false);
+    return NULL;
+}
+
+static void test_sizes(void) {
+    static const char *const vocabulary[] = {"B=8", "S=64", "P=64", "V=8192", "D=4", "H=2"};
+    static const char *const positions[] = {"B=1", "S=2048", "P=2048", "V=16", "D=4", "H=1"};
+    dtm_context *context = dtm_context_create();
+    dtm_module *module = sized(context, vocabulary, 6, NULL);
+    int64_t logits = 8 * 64 * 8192 * 4, scores = (int64_t)2048 * 2048 * 4;
+    expect(module && module->arena_bytes > logits, "the logits are in memory");
+    expect(module && module->arena_bytes < logits * 3 / 2, "but never twice");
+    dtm_module_destroy(module);
+    module = sized(context, positions, 6, NULL);
+    expect(module && module->arena_bytes < scores / 2, "attention never has a matrix of positions by positions");
+    dtm_module_destroy(module);
+    dtm_context_destroy(context);
+}
+
+/* Kinds sum up to the arena; weights, gradients and states are what they must be. */
+static void test_account(void) {
+    dtm_context *context = dtm_context_create();
+    dtm_module *module = sized(context, NULL, 0, NULL);
+    int64_t bytes = 0;
+    for (dtm_op op = 1; module && op < module->n_ops; op++)
+        if (module->ops[op].region && module->ops[op].kind == DTM_OP_WEIGHT)
+            bytes += dtm_copies(module, module->ops[op].results[0]) *
+                     dtm_storage_round(dtm_local_bytes_max(module, module->values[module->ops[op].results[0]].type));
+    dtm_memory_account m = module ? dtm_memory_account_of(module) : (dtm_memory_account){0};
+    expect(m.weights == bytes, "weights are counted once");
+    expect(m.optimizer == 2 * bytes, "AdamW has two states a weight");
+    expect(m.gradients == bytes, "and each weight one gradient");
+    expect(module && m.weights + m.gradients + m.optimizer + m.activations + m.workspace + m.communication == module->arena_bytes,
+           "the kinds sum up to the arena");
+    if (module) dtm_module_destroy(module);
+    dtm_context_destroy(context);
+}
+
+/* Under microbatches, products add up where the sum lies. */
+static void test_products_accumulate(void) {
+    dtm_context *context = dtm_context_create();
+    dtm_module *module = dtm_check(context, "examples/llama.dtm",
+                                   &(dtm_check_options){.mesh = "dp=1,tp=1", .sets = (const char *[]){"microbatches=4"}, .n_sets = 1});
+    bool good = module && dtm_pipeline_run(module, &(dtm_pipeline_options){0});
+    dtm_text plan = {dtm_context_arena(context), NULL, 0, 0}, kernels = plan;
+    good = good && dtm_codegen(module, &plan, &kernels);
+    int later = 0;
+    for (const char *at = good ? plan.data : ""; (at = strstr(at, "DTM_PLAN_ADD_LATER")); at++) later++;
+    expect(good && later == 8, "the gradients of seven products of a layer and of the head are added in place");
+    if (!good) dtm_diagnostics_print(context, stdout, false);
+    if (module) dtm_module_destroy(module);
+    dtm_context_destroy(context);
+}
+
 int main(void) {
+    test_sizes();
+    test_account();
+    test_products_accumulate();
     char *texts[2][2];
     for (int run = 0; run < 2; run++) {
         dtm_context *context = dtm_context_create();
