@@ -15,7 +15,6 @@
  *
  * A whole-batch value that the loop itself reads (the count of a masked mean) is computed in a loop of its own before,
  * if it depends on inputs alone; if it depends on weights, that is an error. */
-#include "ir/fault.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -60,7 +59,7 @@ static void accumulate_term(splitter *s, dtm_op op) {
     dtm_type made = dtm_type_intern(module, &type);
     dtm_builder builder = dtm_builder_after(module, dtm_value_get(module, term)->def);
     builder.why = dtm_string_of(module->context, "a sum over microbatches is complete after the last");
-    bool sent = dtm_op_get(module, op)->attributes.axes & ~s->time && !dtm_fault(49);
+    bool sent = dtm_op_get(module, op)->attributes.axes & ~s->time;
     const char *name =
         sent ? dtm_arena_printf(s->scratch, "%s.sum", dtm_value_name(module, result)) : dtm_value_name(module, result);
     if (!sent) dtm_value_rename(module, result, dtm_arena_printf(s->scratch, "%s.replaced", name));

@@ -220,7 +220,7 @@ void dtm_rank_set_microbatch(dtm_rank *rank, int64_t microbatch) {
         uint32_t extent = rank->microbatch_extents.items[i];
         rank->extents[extent] = dtm_extent_span(rank->plan, extent, rank->coordinates);
     }
-    for (uint32_t i = 0; i < rank->microbatch_sizes.count; i++) evaluate_size(rank, rank->microbatch_sizes.items[i]);
+    for (uint32_t i = 0; i < rank->microbatch_sizes.count && !dtm_fault(49); i++) evaluate_size(rank, rank->microbatch_sizes.items[i]);
 }
 
 void dtm_rank_set_copy(dtm_rank *rank, int64_t copy_number) {
