@@ -54,13 +54,28 @@ static bool uses_buffer(const dtm_plan_list *list, uint32_t buffer) {
     return false;
 }
 
-static bool overlap(const dtm_generator *g, const dtm_plan_list *a, const uint32_t *b, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (uses_buffer(a, b[i])) return true;
-        for (uint32_t j = 0; j < a->count; j++) {
-            const dtm_plan_buffer *x = &g->buffers[a->items[j]], *y = &g->buffers[b[i]];
-            if (x->offset == y->offset && x->rank) return true;
+/* The byte after the last one that a buffer covers, in any copy and on any rank. */
+static int64_t end_of(const dtm_generator *g, const dtm_plan_buffer *buffer) {
+    if (buffer->modulus > 1) return buffer->offset + buffer->stride * buffer->modulus;
+    int64_t bytes = buffer->dtype == DTM_PLAN_F32 || buffer->dtype == DTM_PLAN_I32 ? 4 : 2;
+    for (int d = 0; d < buffer->rank; d++) {
+        const dtm_plan_extent *e = &g->extents[buffer->dims[d]];
+        int64_t n = e->whole;
+        for (int s = 0; s < e->count; s++) {
+            int64_t unit = e->splits[s].unit, parts = module_of(g)->settings.mesh.axes[e->splits[s].axis].size;
+            n = ((n + unit - 1) / unit + parts - 1) / parts * unit;
         }
+        bytes *= n;
+    }
+    return buffer->offset + bytes;
+}
+
+static bool overlaps(const dtm_generator *g, const dtm_plan_list *list, uint32_t buffer) {
+    const dtm_plan_buffer *y = &g->buffers[buffer];
+    if (uses_buffer(list, buffer)) return true;
+    for (uint32_t j = 0; j < list->count; j++) {
+        const dtm_plan_buffer *x = &g->buffers[list->items[j]];
+        if (x->rank && x->offset < end_of(g, y) && y->offset < end_of(g, x)) return true;
     }
     return false;
 }
@@ -76,7 +91,7 @@ static bool join_launch(dtm_generator *g, uint32_t kernel, const uint32_t *buffe
     if (launch->buffers.count != launch->tuples * n_buffers || launch->sizes.count != launch->tuples * n_sizes) return false;
     for (size_t i = 0; i < n_buffers; i++) {
         bool scalar = g->buffers[buffers[i]].rank == 0;
-        if (!scalar && overlap(g, &launch->buffers, &buffers[i], 1)) return false;
+        if (!scalar && overlaps(g, &launch->buffers, buffers[i])) return false;
         if (scalar && uses_buffer(&launch->buffers, buffers[i]) != (launch->buffers.items[i] == buffers[i])) return false;
     }
     uint32_t *all = dtm_arena_alloc(g->arena, (launch->buffers.count + n_buffers) * sizeof *all);
