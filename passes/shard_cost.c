@@ -182,6 +182,12 @@ static void tie_reduction(chooser *c, end producer, end reader) {
 }
 
 /* Everything that reads a result, and what a conversion of it costs. */
+/* Whether an operator reads only after the last microbatch. */
+static bool is_late(const shard *s, dtm_op reader) {
+    dtm_op_kind kind = s->module->ops[reader].kind;
+    return kind == DTM_OP_REPORT || kind == DTM_OP_GRADIENT || s->ops[reader].phase == PHASE_UPDATE;
+}
+
 static end *readers_of(const chooser *c, dtm_op op, uint32_t result, size_t *n, conversion *v) {
     const shard *s = c->s;
     dtm_value value = s->module->ops[op].results[result];
@@ -190,13 +196,17 @@ static end *readers_of(const chooser *c, dtm_op op, uint32_t result, size_t *n, 
     *n = 0;
     *v = (conversion){shard_local_bytes(s, value, (uint16_t)(c->axes | 1 << c->axis)), s->ops[op].copies, true,
                       s->input_only[value], s->gradient_only[value] && !s->weight_of[value]};
+    /* On an axis in time, what is read late is complete then at no cost: readers within the microbatches decide alone. */
+    bool in_time = s->time >> c->axis & 1, some_early = false;
+    for (uint32_t i = 0; i < s->n_readers[value]; i++) some_early |= !is_late(s, s->readers[value][i]);
     for (uint32_t i = 0; i < s->n_readers[value]; i++) {
         dtm_op reader = s->readers[value][i];
         const dtm_op_data *data = dtm_op_get(s->module, reader);
+        if (in_time && some_early && is_late(s, reader)) continue;
         for (uint32_t k = 0; k < data->n_operands; k++) {
             if (data->operands[k] != value || !reader_end(c, value, reader, k, &e)) continue;
             DTM_PUSH(s->arena, readers, *n, capacity, e);
-            v->late &= data->kind == DTM_OP_REPORT || data->kind == DTM_OP_GRADIENT || s->ops[reader].phase == PHASE_UPDATE;
+            v->late &= is_late(s, reader);
         }
     }
     if (!v->late) v->times *= c->microbatches;

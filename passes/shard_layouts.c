@@ -289,12 +289,22 @@ static void try_orders(const copies *c, plan *now, int depth, uint32_t made, pla
     }
 }
 
+/* What is complete only after the last microbatch is no source for what they read. */
+static bool is_too_late(const copies *c, dtm_type from, dtm_type to) {
+    const shard *s = c->t->s;
+    const dtm_type_data *value = dtm_type_get(s->module, c->t->types[c->of]);
+    const dtm_type_data *x = dtm_type_get(s->module, from), *y = dtm_type_get(s->module, to);
+    uint16_t completed = (uint16_t)((value->sum | value->max) & ~(x->sum | x->max) & s->time);
+    return completed & (y->sum | y->max | dtm_type_split_axes(y));
+}
+
 static plan plan_copies(copies *c) {
     dtm_module *m = c->t->s->module;
     for (int i = -1; i < c->count; i++)
         for (int k = 0; k < c->count; k++) {
             dtm_type from = i < 0 ? c->t->types[c->of] : c->list[i].type;
-            bool possible = i != k && !(dtm_type_get(m, c->list[k].type)->max & ~dtm_type_get(m, from)->max);
+            bool possible = i != k && !(dtm_type_get(m, c->list[k].type)->max & ~dtm_type_get(m, from)->max) &&
+                            !(i >= 0 && is_too_late(c, from, c->list[k].type));
             c->times[1 + i][k] = possible ? dtm_relayout_find(m, from, c->list[k].type).time : 1e30;
         }
     plan now = {.time = 0}, best = {.time = 1e300};
