@@ -187,9 +187,32 @@ static void settle_carry(dtm_module *module, dtm_op op) {
     module->ops[op].operands[1] = made;
 }
 
+/* last(x) of a carried x: its slot may hold the next one by then, so it is the copy that is read. */
+static void settle_last(dtm_module *module, dtm_op op) {
+    dtm_op_data last = *get(module, op);
+    if (last.kind != DTM_OP_LAST) return;
+    dtm_value x = last.operands[0];
+    dtm_op def = module->values[x].def, source = def;
+    while (source && dtm_is_alias(module, source)) source = module->values[get(module, source)->operands[0]].def;
+    if (!source || get(module, source)->kind != DTM_OP_CARRY || get(module, def)->region == last.region) return;
+    const dtm_region_data *region = &module->regions[get(module, def)->region];
+    dtm_value made = 0;
+    for (size_t i = 0; i < region->n_ops && !made; i++) {
+        const dtm_op_data *copy = get(module, region->ops[i]);
+        bool same = copy->kind == DTM_OP_CAST && copy->operands[0] == x;
+        if (same && module->values[copy->results[0]].type == module->values[x].type) made = copy->results[0];
+    }
+    dtm_builder at = dtm_builder_at_end(module, get(module, def)->region);
+    at.span = last.span, at.place = last.place;
+    at.why = dtm_string_of(module->context, "read after the last copy");
+    if (!made) made = copied(module, &at, x);
+    module->ops[op].operands[0] = made;
+}
+
 static void settle(dtm_module *module, dtm_op op) {
     settle_sink(module, op);
     settle_carry(module, op);
+    settle_last(module, op);
 }
 
 /* ---- copies of what costs nothing ---- */
