@@ -356,7 +356,8 @@ static bool take_in_clause(reader *r, const dtm_clause *clause, const dtm_argume
     switch (clause->word) {
     case DTM_WORD_OVER:
         return take_dim(r, a->value, at->over, &at->n_over);
-    case DTM_WORD_AS:
+    case DTM_WORD_AS: /* a slice put back: `pad(x, D = 1..2 as N)` takes N and makes D */
+        if (r->call->kind == DTM_OP_PAD) return take_dim(r, a->value, at->over, &at->n_over);
         return take_dim(r, a->value, at->as, &at->n_as);
     case DTM_WORD_ON:
         return take_axes(r, a->value);
