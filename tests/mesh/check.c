@@ -1,20 +1,25 @@
 /* Runs commands for one random pair: see check.h. */
 #include "check.h"
 
+#include "compiled.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
+enum { RUN_SEED = 5, DATA_SEED = 7 };
+
 const char *verdict_text(verdict v) {
     static const char *const texts[] = {
         "good", "the one-rank program does not compile", "the one-rank program does not run",
-        "the placed program does not compile", "the placed program does not run", "the law of the mesh does not hold",
-        "two runs differ in their bits", "a dump taken up again differs"};
+        "the one-rank program computes something else than the interpreter", "the placed program does not compile",
+        "the placed program does not run", "the law of the mesh does not hold", "two runs differ in their bits",
+        "a dump taken up again differs"};
     return texts[v];
 }
 
-/* Runs a command in the checker's folder, its output in `log`, for at most a minute. */
+/* Runs a command in the checker's folder, its output in `log`. */
 __attribute__((format(printf, 2, 3))) static bool command(const checker *c, const char *format, ...) {
     char text[4096];
     int length = snprintf(text, sizeof text, "cd %s && { ", c->folder);
@@ -27,19 +32,86 @@ __attribute__((format(printf, 2, 3))) static bool command(const checker *c, cons
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+static const char *in_folder(const checker *c, const char *name) {
+    static char paths[4][512];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", c->folder, name);
+    return path;
+}
+
 static void write_program(const checker *c, const char *name, const char *model, const char *placement) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", c->folder, name);
+    const char *path = in_folder(c, name);
     FILE *file = fopen(path, "w");
     if (!file || fprintf(file, "%s\n%s", model, placement) < 0 || fclose(file) != 0) perror(path), exit(2);
 }
 
-static char *read_file(const checker *c, const char *name) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", c->folder, name);
-    FILE *file = fopen(path, "r");
+static bool build(const checker *c, const char *name) {
+    return command(c, "timeout -k 1 120 %s build --draft %s.dtm -o %s.program", c->dtmc, name, name);
+}
+
+/* Leaves log.jsonl, grads and weights in the folder `into`. */
+static bool train(const checker *c, const char *launcher, const char *name, const char *into) {
+    return command(c,
+                   "rm -rf %s && mkdir %s && cd %s && timeout -k 1 60 %s ../%s.program train --threads 1 --seed %d --quiet "
+                   "--check-replicas --data ../data.safetensors --steps %d --log log.jsonl "
+                   "--save-grads grads.safetensors --save-weights weights.safetensors %s",
+                   into, into, into, launcher, name, RUN_SEED, DATA_STEPS, *launcher ? "" : "--local");
+}
+
+verdict check_one(checker *c, const program *p) {
+    write_program(c, "one.dtm", p->model, "mesh { one = 1 }\n");
+    if (!command(c, "rm -rf *.program one placed oracle && mkdir oracle")) exit(2);
+    if (!program_write_data(p, DATA_SEED, in_folder(c, "data.safetensors"))) exit(2);
+    compiled_options options = {.file = in_folder(c, "one.dtm"),
+                                .log = in_folder(c, "log"),
+                                .validate = c->validate,
+                                .data = in_folder(c, "data.safetensors"),
+                                .into = in_folder(c, "oracle"),
+                                .steps = DATA_STEPS,
+                                .seed = RUN_SEED};
+    if (!compiled_check(&options)) return ONE_REFUSED;
+    if (!c->builds) return GOOD;
+    if (!build(c, "one") || !train(c, "", "one", "one")) return ONE_FAILED;
+    return command(c, "%s runs oracle one", c->compare) ? GOOD : ONE_DIFFERS;
+}
+
+/* Dumps taken up again give the same last dump, byte for byte. */
+static bool same_text(const checker *c) {
+    return command(c,
+                   "%s ir placed.dtm --after memory >whole && for p in canonicalize autodiff shard partition fuse; do "
+                   "%s ir placed.dtm --after $p >dump && %s ir dump --from $p --after memory | cmp - whole || exit 1; done",
+                   c->dtmc, c->dtmc, c->dtmc);
+}
+
+verdict check_placed(checker *c, const program *p, extras extras) {
+    write_program(c, "placed.dtm", p->model, p->placement);
+    compiled_options options = {.file = in_folder(c, "placed.dtm"),
+                                .log = in_folder(c, "log"),
+                                .validate = c->validate,
+                                .coverage = c->coverage};
+    if (!compiled_check(&options)) return PLACED_REFUSED;
+    if (extras.again && !same_text(c)) return TEXT_DIFFERS;
+    if (!c->builds) return GOOD;
+    if (!build(c, "placed") || !train(c, "", "placed", "placed")) return PLACED_FAILED;
+    if (!command(c, "%s runs one placed && %s runs oracle placed", c->compare, c->compare)) return DIFFERS;
+    if (extras.again) {
+        if (!train(c, "", "placed", "again")) return PLACED_FAILED;
+        if (!command(c, "%s bits placed again", c->compare)) return BITS_DIFFER;
+    }
+    if (extras.mpi && c->mpirun) {
+        char launcher[600];
+        snprintf(launcher, sizeof launcher, "sh %s %d", c->mpirun, p->ranks);
+        if (!train(c, launcher, "placed", "mpi")) return PLACED_FAILED;
+        if (!command(c, "%s bits placed mpi", c->compare)) return BITS_DIFFER;
+    }
+    return GOOD;
+}
+
+static char *read_log(const checker *c) {
+    FILE *file = fopen(in_folder(c, "log"), "r");
     if (!file) return NULL;
-    size_t capacity = 4 << 20, length;
+    size_t capacity = 1 << 20, length;
     char *text = malloc(capacity);
     if (!text) exit(2);
     length = fread(text, 1, capacity - 1, file);
@@ -48,53 +120,8 @@ static char *read_file(const checker *c, const char *name) {
     return text;
 }
 
-static bool build(const checker *c, const char *name, const char *flags) {
-    if (c->interpret) return command(c, "timeout -k 1 120 %s check %s.dtm %s", c->dtmc, name, flags);
-    return command(c, "CC='%s' timeout -k 1 120 %s build %s.dtm -o %s.program %s", c->cc, c->dtmc, name, name, flags);
-}
-
-/* Leaves log.jsonl, grads and weights in the folder `into`. */
-static bool train(const checker *c, const char *name, const char *into) {
-    return command(c, "rm -rf %s && mkdir %s && cd %s && timeout -k 1 60 ../%s.program train --local --threads 1 --seed 5 "
-                      "--data ../data.safetensors --steps %d --log log.jsonl --save-grads grads.safetensors "
-                      "--save-weights weights.safetensors", into, into, into, name, DATA_STEPS);
-}
-
-verdict check_one(checker *c, const program *p) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/data.safetensors", c->folder);
-    write_program(c, "one.dtm", p->model, "mesh { one = 1 }\n");
-    if (!program_write_data(p, 7, path)) exit(2);
-    if (!build(c, "one", c->interpret ? "--verify --validate" : "--verify")) return ONE_REFUSED;
-    if (c->interpret) return GOOD;
-    return train(c, "one", "one") ? GOOD : ONE_FAILED;
-}
-
-static void count(checker *c) {
-    if (!command(c, "timeout 20 %s ir placed.dtm --after partition >dump", c->dtmc)) return;
-    char *dump = read_file(c, "dump");
-    if (dump) coverage_add_dump(c->coverage, dump);
-    free(dump);
-}
-
-verdict check_placed(checker *c, const program *p, bool twice) {
-    write_program(c, "placed.dtm", p->model, p->placement);
-    if (!build(c, "placed", c->validate ? "--verify --validate" : "--verify")) return PLACED_REFUSED;
-    if (c->coverage) count(c);
-    if (c->interpret) return GOOD;
-    if (!train(c, "placed", "placed")) return PLACED_FAILED;
-    if (!command(c, "%s runs one placed", c->compare)) return DIFFERS;
-    if (!twice) return GOOD;
-    if (!train(c, "placed", "again")) return PLACED_FAILED;
-    if (!command(c, "%s bits placed again", c->compare)) return BITS_DIFFER;
-    bool same = command(c, "%s ir placed.dtm --after memory >whole && for p in canonicalize autodiff shard partition; do "
-                           "%s ir placed.dtm --after $p | %s ir - --from $p --after memory | cmp - whole || exit 1; done",
-                        c->dtmc, c->dtmc, c->dtmc);
-    return same ? GOOD : TEXT_DIFFERS;
-}
-
 void check_print_log(const checker *c, FILE *out) {
-    char *log = read_file(c, "log");
+    char *log = read_log(c);
     char *line = log ? strstr(log, "error") : NULL; /* warnings come first */
     while (line && line > log && line[-1] != '\n') line--;
     if (!line) line = log;

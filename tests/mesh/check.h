@@ -1,4 +1,5 @@
-/* One random pair: builds the program for one rank and for its mesh, runs both, and compares what they leave behind. */
+/* One random pair: compiles the program for one rank and for its mesh, has both interpreted, runs both as executables, and
+ * compares what they leave behind. */
 #ifndef DTM_TESTS_CHECK_H
 #define DTM_TESTS_CHECK_H
 
@@ -7,27 +8,34 @@
 
 typedef enum verdict {
     GOOD,
-    ONE_REFUSED,    /* dtmc build of the one-rank program failed */
-    ONE_FAILED,     /* it did not run to its end */
-    PLACED_REFUSED, /* the same of the placed one; the verifier's and the validation's complaints too */
-    PLACED_FAILED,
+    ONE_REFUSED,    /* the one-rank program: a pass, the verifier or the validation complained */
+    ONE_FAILED,     /* it did not build, or not run to its end */
+    ONE_DIFFERS,    /* it computes something else than the interpreter */
+    PLACED_REFUSED, /* the same of the placed one */
+    PLACED_FAILED,  /* replicas that differ too */
     DIFFERS,        /* the law of the mesh does not hold */
     BITS_DIFFER,    /* two runs of the same executable differ */
     TEXT_DIFFERS,   /* print, parse, print; or the plan of a dump taken up again */
 } verdict;
 
 typedef struct checker {
-    const char *dtmc, *compare, *cc; /* absolute paths */
-    char folder[256];                /* where everything is built, of this process alone */
-    bool validate;                   /* interpret before and after every pass */
-    bool interpret;                  /* nothing more: no executables */
-    coverage *coverage;              /* where counts go, or NULL */
+    const char *dtmc, *compare, *mpirun; /* absolute paths; mpirun: tests/mpirun, or NULL */
+    char folder[256];                    /* where everything is built, of this process alone */
+    bool validate;                       /* interpret before and after every pass */
+    bool builds;                         /* executables too */
+    coverage *coverage;                  /* where counts go, in shared memory, or NULL */
 } checker;
 
+/* What a pair is checked for beside the law. */
+typedef struct extras {
+    bool again; /* a second run has the same bits, a dump taken up again the same plan */
+    bool mpi;   /* a run by mpirun has the same bits */
+} extras;
+
 const char *verdict_text(verdict v);
-/* The one-rank program, built and run; leaves its files for check_placed. */
+/* The one-rank program; leaves its files for check_placed. */
 verdict check_one(checker *c, const program *p);
-verdict check_placed(checker *c, const program *p, bool twice);
+verdict check_placed(checker *c, const program *p, extras extras);
 /* What the last failing command printed. */
 void check_print_log(const checker *c, FILE *out);
 

@@ -1,210 +1,155 @@
-/* Reads dumps line by line: see coverage.h. Only what it needs of the syntax: `name : TYPE = operator(operands ..)`. */
+/* See coverage.h. */
 #include "coverage.h"
 
-#include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
-static const char *const names[] = {
-#define OP(kind, name, least, most, results, factors, linear, numbers, flags, gradient, expand) name,
-#include "ir/ops.def"
-#undef OP
-};
 static const char *const rules[] = {
+    "",
 #define OP(kind, name, least, most, results, factors, linear, numbers, flags, gradient, expand) #factors,
 #include "ir/ops.def"
 #undef OP
 };
-enum { N_OPERATORS = sizeof names / sizeof *names };
-_Static_assert(sizeof names / sizeof *names <= MOST_OPERATORS, "a larger table");
+static const bool expands[] = {
+    false,
+#define OP(kind, name, least, most, results, factors, linear, numbers, flags, gradient, expand) #expand[0] != 'n',
+#include "ir/ops.def"
+#undef OP
+};
 
-/* What the random programs cannot or need not have. */
-static const char *const exempt[] = {"top", "experts", "fill", "learning_rate", "bias_correction", "state", NULL};
+/* What random programs cannot or need not have: operators not executed yet, numbers without dimensions, and `expand`,
+ * which canonicalize removes. */
+static const dtm_op_kind exempt[] = {DTM_OP_TOP,           DTM_OP_EXPERTS,         DTM_OP_FILL,
+                                     DTM_OP_LEARNING_RATE, DTM_OP_BIAS_CORRECTION, DTM_OP_EXPAND};
 
-/* ---- types by name ---- */
+static bool follows(int kind, const char *rule) { return strcmp(rules[kind], rule) == 0; }
 
-enum { MOST_VALUES = 8192 };
+/* ---- what modules show ---- */
 
-typedef struct value {
-    char name[64];
-    unsigned kinds; /* bits of split_kind */
-} value;
+static void count_one(dtm_module *module, dtm_op op, void *state) { ((long *)state)[dtm_op_get(module, op)->kind]++; }
 
-typedef struct reader {
-    value values[MOST_VALUES];
-    int count;
-    char axes[8][16];
-    int sizes[8], n_axes;
-} reader;
-
-static int axis_size(const reader *r, const char *name, size_t length) {
-    for (int i = 0; i < r->n_axes; i++)
-        if (strlen(r->axes[i]) == length && strncmp(r->axes[i], name, length) == 0) return r->sizes[i];
-    return 1;
+void coverage_count(dtm_module *module, long counts[DTM_OP_KINDS]) {
+    memset(counts, 0, DTM_OP_KINDS * sizeof *counts);
+    dtm_walk(module, count_one, counts);
 }
 
-/* mesh { dp = 2, tp = 4 } */
-static void read_mesh(reader *r, const char *line) {
-    r->n_axes = 0;
-    for (const char *at = strchr(line, '{'); at && *at && *at != '}';) {
-        at += strspn(at, "{, ");
-        size_t length = strspn(at, "abcdefghijklmnopqrstuvwxyz_0123456789");
-        if (!length || length > 15 || r->n_axes == 8) break;
-        snprintf(r->axes[r->n_axes], 16, "%.*s", (int)length, at);
-        at += length;
-        at += strspn(at, " =");
-        r->sizes[r->n_axes++] = atoi(at);
-        at += strspn(at, "0123456789 ");
+void coverage_add_expanded(coverage *c, const long before[DTM_OP_KINDS], const long after[DTM_OP_KINDS]) {
+    for (int kind = 0; kind < DTM_OP_KINDS; kind++)
+        if (expands[kind] && after[kind] < before[kind]) c->met[kind][SPLIT_NORMALISED] += before[kind] - after[kind];
+}
+
+static unsigned blocks_of(const dtm_module *module, const dtm_type_data *type, int index) {
+    const dtm_mesh *mesh = &module->settings.mesh;
+    int64_t most = 0, least = INT64_MAX, coordinates[DTM_MAX_AXES];
+    for (int64_t rank = 0; rank < dtm_mesh_ranks(mesh); rank++) {
+        int64_t begin, size;
+        dtm_mesh_coordinates(mesh, rank, coordinates);
+        dtm_block(module, type, index, coordinates, &begin, &size);
+        if (size > most) most = size;
+        if (size < least) least = size;
     }
+    return 1u << (least == most ? SPLIT_EVEN : least ? SPLIT_UNEVEN : SPLIT_EMPTY);
 }
 
-/* f32[B=3@dp, S=16@tp.cp, D=64] sum@tp */
-static unsigned kinds_of_type(const reader *r, const char *type, const char *end) {
+static bool is_named(const dtm_module *module, const dtm_factor *f, const char *name) {
+    for (int i = 0; i < f->n_names; i++)
+        if (strcmp(dtm_dim_name(module, f->names[i]), name) == 0) return true;
+    return false;
+}
+
+/* How a factor is split, as bits of split_kind; 0 if it is not. */
+static unsigned kinds_of_factor(const dtm_module *module, const dtm_op_data *op, const dtm_factor *f) {
     unsigned kinds = 0;
-    for (const char *at = type; at < end; at++) {
-        if (*at == '=') {
-            long n = strtol(at + 1, NULL, 10), ranks = 1;
-            const char *axis = at + 1 + strspn(at + 1, "0123456789");
-            if (*axis != '@') continue;
-            do {
-                size_t length = strspn(axis + 1, "abcdefghijklmnopqrstuvwxyz_0123456789");
-                ranks *= axis_size(r, axis + 1, length);
-                axis += 1 + length;
-            } while (*axis == '.');
-            if (ranks < 2) continue;
-            long block = (n + ranks - 1) / ranks;
-            if (n % ranks == 0) kinds |= 1u << SPLIT_EVEN;
-            else if (block * (ranks - 1) >= n) kinds |= 1u << SPLIT_EMPTY;
-            else kinds |= 1u << SPLIT_UNEVEN;
-        }
-        if (strncmp(at, "sum@", 4) == 0 || strncmp(at, "max@", 4) == 0) kinds |= 1u << SPLIT_TERM;
+    for (uint32_t i = 0; i < op->n_operands + op->n_results; i++) {
+        bool operand = i < op->n_operands;
+        int index = operand ? f->operand_dim[i] : f->result_dim[i - op->n_operands];
+        const dtm_type_data *type =
+            dtm_value_type(module, operand ? op->operands[i] : op->results[i - op->n_operands]);
+        if (index >= 0 && type->layout[index].count) kinds |= blocks_of(module, type, index);
     }
-    return kinds;
+    if (!kinds || f->kind == DTM_FACTOR_FIXED) return 0;
+    bool attends = op->kind == DTM_OP_ATTENTION || op->kind == DTM_OP_ATTENTION_BACKWARD;
+    if (attends && f->positions) kinds |= 1u << SPLIT_POSITIONS;
+    if (attends && (is_named(module, f, "H") || is_named(module, f, "G"))) kinds |= 1u << SPLIT_HEADS;
+    /* the gradient of a norm's input carries what that of its scale sums away */
+    if (follows(op->kind, "norm_backward")) kinds |= 1u << SPLIT_CARRIED;
+    return kinds | 1u << (f->kind == DTM_FACTOR_REDUCED ? SPLIT_REDUCED : SPLIT_CARRIED);
 }
 
-static unsigned kinds_of_value(const reader *r, const char *name, size_t length) {
-    for (int i = r->count; i-- > 0;)
-        if (strlen(r->values[i].name) == length && strncmp(r->values[i].name, name, length) == 0)
-            return r->values[i].kinds & ~(1u << SPLIT_TERM);
-    return 0;
+/* Whether an axis of size 1 would split it. */
+static bool meets_one(const dtm_module *module, const dtm_factor *f) {
+    const dtm_settings *s = &module->settings;
+    for (size_t r = 0; r < s->n_splits; r++) {
+        if (s->mesh.axes[s->splits[r].axis].size != 1) continue;
+        for (int d = 0; d < s->splits[r].count; d++)
+            for (int i = 0; i < f->n_names; i++)
+                if (f->names[i] == s->splits[r].dims[d]) return true;
+    }
+    return false;
 }
 
-static bool in_name(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.'; }
-
-/* The kinds of the names in the text. */
-static unsigned kinds_of_operands(const reader *r, const char *text, const char *end) {
+static void add_one(dtm_module *module, dtm_op at, void *state) {
+    const dtm_op_data *op = dtm_op_get(module, at);
+    dtm_factor factors[DTM_MAX_FACTORS];
+    size_t count = dtm_factors(module, at, factors);
     unsigned kinds = 0;
-    for (const char *at = text; at < end;) {
-        size_t length = 0;
-        while (at + length < end && in_name(at[length])) length++;
-        if (length) kinds |= kinds_of_value(r, at, length);
-        at += length ? length : 1;
+    for (size_t i = 0; i < count; i++) {
+        kinds |= kinds_of_factor(module, op, &factors[i]);
+        if (meets_one(module, &factors[i])) kinds |= 1u << SPLIT_ONE;
     }
-    return kinds;
+    if (!(kinds & ~(1u << SPLIT_ONE))) kinds |= 1u << SPLIT_ALIKE;
+    for (int k = 0; k < SPLIT_KINDS; k++)
+        if (kinds & 1u << k) ((coverage *)state)->met[op->kind][k]++;
 }
 
-/* Where ` = ` separates types from what they are of, outside of brackets. */
-static const char *equals(const char *line) {
-    int depth = 0;
-    for (; *line && *line != '\n'; line++) {
-        if (*line == '[' || *line == '(') depth++;
-        if (*line == ']' || *line == ')') depth--;
-        if (!depth && strncmp(line, " = ", 3) == 0) return line;
-    }
-    return NULL;
-}
-
-static void meet(coverage *c, const char *name, size_t length, int operands, unsigned kinds) {
-    for (int i = 0; i < N_OPERATORS; i++) {
-        if (strlen(names[i]) != length || strncmp(names[i], name, length) != 0) continue;
-        /* max(a, b) and max(x over D) have one name: told apart by their operands */
-        if (strcmp(names[i], "max") == 0 && (operands > 1) != (strcmp(rules[i], "pointwise") == 0)) continue;
-        for (int k = SPLIT_EVEN; k < SPLIT_KINDS; k++)
-            if (kinds & (1u << k)) c->met[i][k]++;
-        if (!kinds) c->met[i][SPLIT_NONE]++;
-        return;
-    }
-}
-
-/* The operator of a right side: a call, `a + b`, `-a`. */
-static void read_right_side(coverage *c, const reader *r, const char *text, unsigned kinds) {
-    const char *end = strstr(text, "  ");
-    if (!end || end > text + strcspn(text, "\n")) end = text + strcspn(text, "\n");
-    kinds |= kinds_of_operands(r, text, end);
-    size_t name = 0;
-    while (in_name(text[name])) name++;
-    if (name && text[name] == '(') {
-        int operands = 1;
-        for (const char *at = text; at < end && strncmp(at, " over ", 6) != 0; at++) operands += *at == ',';
-        meet(c, text, name, operands, kinds);
-    } else if (*text == '-' && text[1] != ' ') {
-        meet(c, "neg", 3, 1, kinds);
-    } else if (text[name] == ' ') {
-        const char *sign = text + name + 1;
-        meet(c, sign, strcspn(sign, " "), 2, kinds);
-    }
-}
-
-static void read_line(coverage *c, reader *r, const char *line) {
-    line += strspn(line, " ");
-    const char *first = line;
-    static const char *const leading[] = {"input ", "weight ", "state ", NULL};
-    for (int i = 0; leading[i]; i++)
-        if (strncmp(line, leading[i], strlen(leading[i])) == 0) first = line + strlen(leading[i]);
-    const char *colon = strstr(first, " : "), *newline = first + strcspn(first, "\n"), *split = equals(first);
-    if (!colon || colon > newline) return;
-    const char *end = split ? split : newline;
-    unsigned kinds = kinds_of_type(r, colon, end);
-    /* `a : T, b : U = ..`: all names before the sign get the kinds of all types */
-    for (const char *at = first; at && at < end && r->count < MOST_VALUES;) {
-        size_t length = 0;
-        while (in_name(at[length])) length++;
-        if (length && length < sizeof r->values->name) {
-            value *v = &r->values[r->count++];
-            snprintf(v->name, sizeof v->name, "%.*s", (int)length, at);
-            v->kinds = kinds;
-        }
-        at = strstr(at, "], ");
-        if (at) at += 3;
-    }
-    if (first != line) meet(c, line, strcspn(line, " "), 0, kinds);
-    else if (split) read_right_side(c, r, split + 3, kinds);
-}
-
-void coverage_add_dump(coverage *c, const char *dump) {
-    reader *r = calloc(1, sizeof *r);
-    if (!r) return;
-    const char *mesh = strstr(dump, "\nmesh {"); /* it stands at the end */
-    if (mesh) read_mesh(r, mesh + 1);
-    for (const char *line = dump; *line; line += strcspn(line, "\n"), line += *line == '\n') read_line(c, r, line);
-    free(r);
-}
+void coverage_add(coverage *c, dtm_module *module) { dtm_walk(module, add_one, c); }
 
 void coverage_merge(coverage *into, const coverage *from) {
-    for (int i = 0; i < MOST_OPERATORS; i++)
+    for (int i = 0; i < DTM_OP_KINDS; i++)
         for (int k = 0; k < SPLIT_KINDS; k++) into->met[i][k] += from->met[i][k];
 }
 
+/* ---- what must be met ---- */
+
 /* Whether an operator is one that computes, and can be split. */
-static bool required(int i) {
-    static const char *const others[] = {"none", "sink", "layout", "identity", NULL};
+static bool required(int kind) {
+    static const char *const others[] = {"", "none", "sink", "layout", "identity", NULL};
     for (int k = 0; others[k]; k++)
-        if (strcmp(rules[i], others[k]) == 0) return false;
-    for (int k = 0; exempt[k]; k++)
-        if (strcmp(names[i], exempt[k]) == 0) return false;
+        if (follows(kind, others[k])) return false;
+    for (size_t k = 0; k < sizeof exempt / sizeof *exempt; k++)
+        if (kind == (int)exempt[k]) return false;
     return true;
 }
 
+static bool can_meet(int kind, int split) {
+    bool attends = follows(kind, "attention");
+    switch (split) {
+    case SPLIT_ALIKE: return false;
+    case SPLIT_REDUCED:
+        return follows(kind, "dot") || follows(kind, "reduce") || follows(kind, "gather") || follows(kind, "scatter") ||
+               follows(kind, "norm_backward") || kind == DTM_OP_ATTENTION_BACKWARD;
+    case SPLIT_NORMALISED: return expands[kind];
+    case SPLIT_HEADS:
+    case SPLIT_POSITIONS: return attends;
+    default: return true;
+    }
+}
+
 int coverage_print(const coverage *c, FILE *out) {
-    static const char *const kinds[] = {"alike", "even", "uneven", "empty", "term"};
+    static const char *const kinds[] = {"alike",     "carried", "reduced", "normalised", "heads",
+                                        "positions", "even",    "uneven",  "empty",      "one"};
     int missing = 0;
-    fprintf(out, "%-26s %8s %8s %8s %8s %8s\n", "operator", "alike", "even", "uneven", "empty", "term");
-    for (int i = 0; i < N_OPERATORS; i++) {
+    fprintf(out, "%-22s", "operator");
+    for (int k = 0; k < SPLIT_KINDS; k++) fprintf(out, " %10s", kinds[k]);
+    fputc('\n', out);
+    for (int i = 0; i < DTM_OP_KINDS; i++) {
         if (!required(i)) continue;
-        fprintf(out, "%-26s", names[i]);
-        for (int k = 0; k < SPLIT_KINDS; k++) fprintf(out, " %8ld", c->met[i][k]);
-        for (int k = SPLIT_EVEN; k <= SPLIT_EMPTY; k++)
-            if (!c->met[i][k]) fprintf(out, "  never %s", kinds[k]), missing++;
+        fprintf(out, "%-22s", dtm_op_rows[i].name);
+        for (int k = 0; k < SPLIT_KINDS; k++) {
+            if (can_meet(i, k) || c->met[i][k]) fprintf(out, " %10ld", c->met[i][k]);
+            else fprintf(out, " %10s", "-");
+        }
+        for (int k = 0; k < SPLIT_KINDS; k++)
+            if (can_meet(i, k) && !c->met[i][k]) fprintf(out, "  never %s", kinds[k]), missing++;
         fputc('\n', out);
     }
     return missing;

@@ -1,28 +1,34 @@
-/* How often each operator met each kind of split, read off dumps. Which operators there are, and so which must be met, is
- * read off ir/ops.def. */
+/* How often each operator met each kind of split, read off modules. Which operators there are, and so which must be met,
+ * is read off ir/ops.def; which kinds an operator can meet, off its rule of factors. */
 #ifndef DTM_TESTS_COVERAGE_H
 #define DTM_TESTS_COVERAGE_H
 
-#include <stdbool.h>
-#include <stdio.h>
+#include "ir/ir.h"
 
 typedef enum split_kind {
-    SPLIT_NONE,   /* alike on every axis */
-    SPLIT_EVEN,   /* a dimension of an operand or result in equal blocks */
-    SPLIT_UNEVEN, /* in blocks of two sizes */
-    SPLIT_EMPTY,  /* some rank has nothing */
-    SPLIT_TERM,   /* the result is a term of a sum */
+    SPLIT_ALIKE,      /* on every axis */
+    SPLIT_CARRIED,    /* along a dimension that goes through */
+    SPLIT_REDUCED,    /* along one that is summed (or maximised) away */
+    SPLIT_NORMALISED, /* along the one it normalises: it was expanded */
+    SPLIT_HEADS,      /* attention: along heads */
+    SPLIT_POSITIONS,  /* attention: along positions of the queries */
+    SPLIT_EVEN,       /* in equal blocks */
+    SPLIT_UNEVEN,     /* in blocks of two sizes */
+    SPLIT_EMPTY,      /* some rank has nothing */
+    SPLIT_ONE,        /* by an axis of size 1 */
     SPLIT_KINDS
 } split_kind;
 
-enum { MOST_OPERATORS = 160 };
-
 typedef struct coverage {
-    long met[MOST_OPERATORS][SPLIT_KINDS];
+    long met[DTM_OP_KINDS][SPLIT_KINDS];
 } coverage;
 
-/* Adds what a dump (after shard or later) shows. */
-void coverage_add_dump(coverage *c, const char *dump);
+/* Counts of each operator, for coverage_add_expanded. */
+void coverage_count(dtm_module *module, long counts[DTM_OP_KINDS]);
+/* Operators that are fewer after `shard` than before were expanded, for a split along what they normalise. */
+void coverage_add_expanded(coverage *c, const long before[DTM_OP_KINDS], const long after[DTM_OP_KINDS]);
+/* What a module shows after partition. */
+void coverage_add(coverage *c, dtm_module *module);
 void coverage_merge(coverage *into, const coverage *from);
 /* Prints the table; returns how many that must be met were not, and names them. */
 int coverage_print(const coverage *c, FILE *out);

@@ -3,31 +3,43 @@
 
 #include <string.h>
 
-void draws_seed(draws *d, uint64_t seed) {
+void draws_seed(draws *d, uint64_t seed, uint64_t turn) {
     memset(d, 0, sizeof *d);
     d->state = seed;
+    d->turn = turn;
 }
 
 void draws_replay(draws *d) {
     d->replays = true;
+    memset(d->dealt, 0, sizeof d->dealt);
     d->used = 0;
 }
 
 /* splitmix64 */
-static uint64_t next(draws *d) {
-    uint64_t z = d->state += 0x9e3779b97f4a7c15u;
+static uint64_t mix(uint64_t z) {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
 
-int draw(draws *d, int n) {
-    int value = 0;
-    if (!d->replays) value = (int)(next(d) % (uint64_t)n);
-    else if (d->used < d->count) value = d->record[d->used] % n;
+static uint64_t next(draws *d) { return mix(d->state += 0x9e3779b97f4a7c15u); }
+
+/* The next of the record, or a new one. */
+static int take(draws *d, int fresh, int n) {
+    int value = fresh;
+    if (d->replays) value = d->used < d->count ? d->record[d->used] % n : 0;
     if (d->used < MOST_DRAWS) d->record[d->used++] = value;
     if (!d->replays) d->count = d->used;
     return value;
+}
+
+int draw(draws *d, int n) { return take(d, d->replays ? 0 : (int)(next(d) % (uint64_t)n), n); }
+
+/* Each round of the deck begins at another card, so that two decks do not go in step. */
+int draw_dealt(draws *d, int deck, int each, int n) {
+    uint64_t at = d->turn * (uint64_t)each + (uint64_t)d->dealt[deck]++;
+    uint64_t shift = mix(at / (uint64_t)n * MOST_DECKS + (uint64_t)deck);
+    return take(d, (int)((at + shift % (uint64_t)n) % (uint64_t)n), n);
 }
 
 int draw_between(draws *d, int low, int high) { return low + draw(d, high - low + 1); }

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MOST_DRAWS = 512 };
+enum { MOST_DRAWS = 512, MOST_DECKS = 8 };
 
 typedef struct draws {
     uint64_t state;
@@ -15,12 +15,17 @@ typedef struct draws {
     int count;    /* of the record */
     int used;     /* how many were drawn */
     int record[MOST_DRAWS];
+    uint64_t turn;          /* programs before this one */
+    int dealt[MOST_DECKS];  /* cards of each deck, in this program */
 } draws;
 
-void draws_seed(draws *d, uint64_t seed);
+void draws_seed(draws *d, uint64_t seed, uint64_t turn);
 /* Starts over with the record as it is. */
 void draws_replay(draws *d);
 int draw(draws *d, int n);
+/* What must come up, and soon, is dealt in turn rather than drawn: of n cards the next of this deck, and the next program
+ * goes on after the `each` that one program is thought to take. */
+int draw_dealt(draws *d, int deck, int each, int n);
 /* Between low and high, both included. */
 int draw_between(draws *d, int low, int high);
 /* True in so many of a hundred cases. */

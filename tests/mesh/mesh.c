@@ -1,26 +1,28 @@
 /* The law of the mesh: draws programs and placements, and checks that loss, gradients, norm and updated weights of every
- * mesh equal those of one rank; shrinks what fails; counts which operator met which split.
+ * mesh equal those of one rank, and the interpreter's; shrinks what fails; counts which operator met which split.
  *
- *     mesh --dtmc DTMC --compare COMPARE --cc CC [--pairs 300] [--seed 1] [--jobs 2] [--validate] [--interpret]
- *          [--coverage]
+ *     mesh --dtmc DTMC --compare COMPARE [--mpirun tests/mpirun] [--pairs 300] [--built 2] [--seed 1] [--jobs 2]
+ *          [--validate] [--coverage]
+ *     mesh .. --pair PAIR --keep FOLDER      one pair, shrunk if it fails; FOLDER keeps all its files
  *     mesh --print PAIR
  *
- * Five placements are drawn for each program. --validate interprets before and after every pass, --interpret does
- * that alone and builds nothing. The last line is `N passed, N failed`. With --coverage an operator that never
- * met an even, an uneven or an empty split is a failure. A failure prints its pair, shrunk, and the seed. */
+ * Five placements are drawn for each program. All go through the verifier and, with --validate, the interpreter before and
+ * after every pass; the first --built of the five are executables too, and run. The last line is `N passed, N failed`.
+ * With --coverage an operator that never met a kind of split it can meet is a failure. */
 #include "check.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PLACEMENTS = 5, SHRINK_TRIES = 60, MOST_JOBS = 16, ENOUGH_FAILURES = 3 };
+enum { PLACEMENTS = 5, SHRINK_TRIES = 100, MOST_JOBS = 16, ENOUGH_FAILURES = 3, MPI_EVERY = 8 };
 
 typedef struct shared {
-    int passed[MOST_JOBS], failed[MOST_JOBS];
+    int passed[MOST_JOBS], failed[MOST_JOBS], ran[MOST_JOBS], by_mpi[MOST_JOBS];
     coverage coverage[MOST_JOBS];
 } shared;
 
@@ -29,8 +31,27 @@ typedef struct pair {
     checker *checker;
     draws model, placement;
     verdict verdict;
-    bool twice;
+    extras extras;
 } pair;
+
+/* What is asked for. */
+typedef struct plan {
+    checker checker;
+    int pairs, jobs, built;
+    uint64_t seed, pair; /* pair: one alone, or 0 */
+    const char *keep;
+} plan;
+
+static void draw_model(uint64_t pair, draws *d, program *out) {
+    uint64_t first = pair / PLACEMENTS * PLACEMENTS;
+    draws_seed(d, first * 1000003 + 1, first / PLACEMENTS);
+    program_draw_model(d, out);
+}
+
+static void draw_placement(uint64_t pair, draws *d, program *out) {
+    draws_seed(d, pair * 1000003 + 2, pair);
+    program_draw_placement(d, out);
+}
 
 static verdict check_pair(pair *p, draws *model, draws *placement) {
     program drawn;
@@ -39,7 +60,7 @@ static verdict check_pair(pair *p, draws *model, draws *placement) {
     program_draw_model(model, &drawn);
     program_draw_placement(placement, &drawn);
     verdict v = check_one(p->checker, &drawn);
-    return v == GOOD ? check_placed(p->checker, &drawn, p->twice) : v;
+    return v == GOOD ? check_placed(p->checker, &drawn, p->extras) : v;
 }
 
 static bool model_fails(draws *d, void *state) {
@@ -54,114 +75,148 @@ static bool placement_fails(draws *d, void *state) {
     return check_pair(p, &model, d) == p->verdict;
 }
 
-static void report(pair *p, uint64_t seed) {
+/* What only executables show is shrunk with them, else without. */
+static void shrink(pair *p) {
+    bool builds = p->checker->builds;
     coverage *kept = p->checker->coverage;
     p->checker->coverage = NULL;
-    draws_shrink(&p->placement, placement_fails, p, SHRINK_TRIES / 3);
-    draws_shrink(&p->model, model_fails, p, SHRINK_TRIES);
-    draws_shrink(&p->placement, placement_fails, p, SHRINK_TRIES / 3);
-    program drawn;
+    p->checker->builds = builds && p->verdict != ONE_REFUSED && p->verdict != PLACED_REFUSED && p->verdict != TEXT_DIFFERS;
+    int tries = p->checker->builds ? SHRINK_TRIES / 2 : SHRINK_TRIES;
+    draws_shrink(&p->placement, placement_fails, p, tries / 3);
+    draws_shrink(&p->model, model_fails, p, tries);
+    draws_shrink(&p->placement, placement_fails, p, tries / 3);
     draws model = p->model, placement = p->placement;
-    check_pair(p, &model, &placement);
-    draws_replay(&model);
-    draws_replay(&placement);
-    program_draw_model(&model, &drawn);
-    program_draw_placement(&placement, &drawn);
-    printf("FAILED pair %llu: %s\n%s\n%s", (unsigned long long)seed, verdict_text(p->verdict), drawn.model, drawn.placement);
-    check_print_log(p->checker, stdout);
-    fflush(stdout);
+    check_pair(p, &model, &placement); /* its files are left */
+    p->checker->builds = builds;
     p->checker->coverage = kept;
 }
 
-/* The pairs of one program: [first, first + count). */
-static void run_program(checker *c, uint64_t first, int count, int *passed, int *failed) {
-    draws model;
+static void report(pair *p, uint64_t number) {
+    const checker *c = p->checker;
     program drawn;
-    draws_seed(&model, first * 1000003 + 1);
-    program_draw_model(&model, &drawn);
+    shrink(p);
+    draws_replay(&p->model);
+    draws_replay(&p->placement);
+    program_draw_model(&p->model, &drawn);
+    program_draw_placement(&p->placement, &drawn);
+    printf("FAILED pair %llu: %s\n%s\n%s", (unsigned long long)number, verdict_text(p->verdict), drawn.model,
+           drawn.placement);
+    check_print_log(c, stdout);
+    printf("again: mesh --dtmc %s --compare %s%s%s --validate --pair %llu --keep FOLDER\n\n", c->dtmc, c->compare,
+           c->mpirun ? " --mpirun " : "", c->mpirun ? c->mpirun : "", (unsigned long long)number);
+    fflush(stdout);
+}
+
+static void fail(checker *c, const draws *model, const draws *placement, verdict v, extras extras, uint64_t number) {
+    pair p = {.checker = c, .model = *model, .placement = *placement, .verdict = v, .extras = extras};
+    report(&p, number);
+}
+
+/* The pairs of one program: [first, first + count), or one of them. */
+static void run_program(checker *c, const plan *plan, uint64_t first, int count, shared *s, int job) {
+    draws model, placement;
+    program drawn;
+    draw_model(first, &model, &drawn);
+    c->builds = plan->built > 0;
     verdict one = check_one(c, &drawn);
     for (int i = 0; i < count; i++) {
-        draws placement;
-        draws_seed(&placement, (first + (uint64_t)i) * 1000003 + 2);
-        program_draw_placement(&placement, &drawn);
-        bool twice = i == 0;
-        verdict v = one == GOOD ? check_placed(c, &drawn, twice) : one;
-        if (v == GOOD) {
-            ++*passed;
-            continue;
-        }
-        ++*failed;
-        pair p = {.checker = c, .model = model, .placement = placement, .verdict = v, .twice = twice};
-        if (*failed <= ENOUGH_FAILURES) report(&p, first + (uint64_t)i);
+        uint64_t number = first + (uint64_t)i;
+        if (plan->pair && plan->pair != number) continue;
+        draw_placement(number, &placement, &drawn);
+        c->builds = i < plan->built;
+        extras extras = {.again = i == 0, .mpi = i == 0 && first / PLACEMENTS % MPI_EVERY == 0};
+        verdict v = one == GOOD ? check_placed(c, &drawn, extras) : one;
+        s->ran[job] += c->builds;
+        s->by_mpi[job] += c->builds && extras.mpi && c->mpirun;
+        s->passed[job] += v == GOOD;
+        s->failed[job] += v != GOOD;
+        if (v != GOOD && s->failed[job] <= ENOUGH_FAILURES) fail(c, &model, &placement, v, extras, number);
         if (one != GOOD) break; /* the others would say the same */
-        check_one(c, &drawn);
+        if (v != GOOD && !plan->pair) c->builds = plan->built > 0, check_one(c, &drawn);
     }
+}
+
+static void work(const plan *plan, shared *s, int job) {
+    checker c = plan->checker;
+    c.coverage = &s->coverage[job];
+    if (plan->keep) {
+        mkdir(plan->keep, 0777);
+        char *path = realpath(plan->keep, NULL);
+        snprintf(c.folder, sizeof c.folder, "%s", path ? path : plan->keep);
+        free(path);
+    } else {
+        snprintf(c.folder, sizeof c.folder, "%s/dtm-mesh-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+        if (!mkdtemp(c.folder)) perror("mkdtemp"), exit(2);
+    }
+    for (int first = job * PLACEMENTS; first < plan->pairs; first += plan->jobs * PLACEMENTS) {
+        int count = plan->pairs - first < PLACEMENTS ? plan->pairs - first : PLACEMENTS;
+        uint64_t base = plan->pair ? plan->pair / PLACEMENTS * PLACEMENTS : plan->seed * 1000000;
+        run_program(&c, plan, base + (uint64_t)first, count, s, job);
+    }
+    char text[512];
+    snprintf(text, sizeof text, "rm -rf %s", c.folder);
+    if (!plan->keep && system(text)) exit(2);
 }
 
 static void print_pair(uint64_t pair) {
     draws model, placement;
     program drawn;
-    draws_seed(&model, pair / PLACEMENTS * PLACEMENTS * 1000003 + 1);
-    draws_seed(&placement, pair * 1000003 + 2);
-    program_draw_model(&model, &drawn);
-    program_draw_placement(&placement, &drawn);
+    draw_model(pair, &model, &drawn);
+    draw_placement(pair, &placement, &drawn);
     printf("%s\n%s", drawn.model, drawn.placement);
 }
 
-static void work(checker c, shared *s, int job, int jobs, uint64_t seed, int pairs) {
-    snprintf(c.folder, sizeof c.folder, "%s/dtm-mesh-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    if (!mkdtemp(c.folder)) perror("mkdtemp"), exit(2);
-    c.coverage = &s->coverage[job];
-    for (int first = job * PLACEMENTS; first < pairs; first += jobs * PLACEMENTS) {
-        int count = pairs - first < PLACEMENTS ? pairs - first : PLACEMENTS;
-        run_program(&c, seed * 1000000 + (uint64_t)first, count, &s->passed[job], &s->failed[job]);
+static bool parse(int argc, char **argv, plan *out, bool *judge_coverage) {
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--validate") == 0) out->checker.validate = true;
+        else if (strcmp(argv[i], "--coverage") == 0) *judge_coverage = true;
+        else if (strcmp(argv[i], "--dtmc") == 0) out->checker.dtmc = realpath(value, NULL), i++;
+        else if (strcmp(argv[i], "--compare") == 0) out->checker.compare = realpath(value, NULL), i++;
+        else if (strcmp(argv[i], "--mpirun") == 0) out->checker.mpirun = realpath(value, NULL), i++;
+        else if (strcmp(argv[i], "--pairs") == 0) out->pairs = atoi(value), i++;
+        else if (strcmp(argv[i], "--built") == 0) out->built = atoi(value), i++;
+        else if (strcmp(argv[i], "--jobs") == 0) out->jobs = atoi(value), i++;
+        else if (strcmp(argv[i], "--seed") == 0) out->seed = strtoull(value, NULL, 10), i++;
+        else if (strcmp(argv[i], "--pair") == 0) out->pair = strtoull(value, NULL, 10), i++;
+        else if (strcmp(argv[i], "--keep") == 0) out->keep = value, i++;
+        else return false;
     }
-    char text[512];
-    snprintf(text, sizeof text, "rm -rf %s", c.folder);
-    if (system(text)) exit(2);
+    if (out->pair) out->pairs = out->built = PLACEMENTS, out->jobs = 1;
+    return out->checker.dtmc && (out->built == 0 || out->checker.compare) && out->jobs >= 1 && out->jobs <= MOST_JOBS &&
+           (!out->keep || out->jobs == 1);
 }
 
 int main(int argc, char **argv) {
-    checker c = {0};
-    int pairs = 300, jobs = 2;
-    uint64_t seed = 1;
+    if (argc == 3 && strcmp(argv[1], "--print") == 0) return print_pair(strtoull(argv[2], NULL, 10)), 0;
+    plan plan = {.pairs = 300, .jobs = 2, .built = 2, .seed = 1};
     bool judge_coverage = false;
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--validate") == 0) c.validate = true;
-        else if (strcmp(argv[i], "--interpret") == 0) c.interpret = c.validate = true;
-        else if (strcmp(argv[i], "--coverage") == 0) judge_coverage = true;
-        else if (strcmp(argv[i], "--print") == 0) return print_pair(strtoull(value, NULL, 10)), 0;
-        else if (strcmp(argv[i], "--dtmc") == 0) c.dtmc = realpath(value, NULL), i++;
-        else if (strcmp(argv[i], "--compare") == 0) c.compare = realpath(value, NULL), i++;
-        else if (strcmp(argv[i], "--cc") == 0) c.cc = value, i++;
-        else if (strcmp(argv[i], "--pairs") == 0) pairs = atoi(value), i++;
-        else if (strcmp(argv[i], "--jobs") == 0) jobs = atoi(value), i++;
-        else if (strcmp(argv[i], "--seed") == 0) seed = strtoull(value, NULL, 10), i++;
-    }
-    if (!c.dtmc || (!c.interpret && (!c.compare || !c.cc)) || jobs < 1 || jobs > MOST_JOBS) {
-        fprintf(stderr, "usage: mesh --dtmc DTMC --compare COMPARE --cc CC [--pairs N] [--seed N] [--jobs N] [--validate] "
-                        "[--coverage]\n");
+    if (!parse(argc, argv, &plan, &judge_coverage)) {
+        fprintf(stderr, "usage: mesh --dtmc DTMC --compare COMPARE [--mpirun FILE] [--pairs N] [--built N] [--seed N] "
+                        "[--jobs N] [--validate] [--coverage] [--pair N --keep FOLDER]\n");
         return 2;
     }
     shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (s == MAP_FAILED) return perror("mmap"), 2;
     fflush(stdout);
-    for (int job = 0; job < jobs; job++)
+    for (int job = 0; job < plan.jobs; job++)
         if (fork() == 0) {
-            work(c, s, job, jobs, seed, pairs);
+            work(&plan, s, job);
             fflush(stdout);
             _exit(0);
         }
-    int passed = 0, failed = 0, status;
+    int passed = 0, failed = 0, ran = 0, by_mpi = 0, status;
     while (wait(&status) > 0) failed += !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     coverage all = {0};
-    for (int job = 0; job < jobs; job++) {
+    for (int job = 0; job < plan.jobs; job++) {
         passed += s->passed[job], failed += s->failed[job];
+        ran += s->ran[job], by_mpi += s->by_mpi[job];
         coverage_merge(&all, &s->coverage[job]);
     }
     int missing = coverage_print(&all, stdout);
     if (judge_coverage && missing) printf("%d kinds of split were never met\n", missing), failed++;
+    printf("%d pairs%s; %d of them ran as executables too, %d by mpirun as well\n", passed + failed,
+           plan.checker.validate ? ", interpreted after every pass" : "", ran, by_mpi);
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

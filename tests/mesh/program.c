@@ -23,6 +23,7 @@ __attribute__((format(printf, 3, 4))) static void put(char *text, size_t capacit
     vsnprintf(text + length, capacity - length, format, arguments);
     va_end(arguments);
 }
+enum { DECK_BLOCKS, DECK_SHAPES, DECK_POOLS, DECK_FORMS, DECK_ACTIVATIONS, DECK_RULES, DECK_SOFTMAX };
 #define SAY(w, ...) put((w)->body, sizeof(w)->body, __VA_ARGS__)
 
 /* Declares a weight of this block, in the repeat or, now and then, one for all copies. */
@@ -55,8 +56,8 @@ static void norm(writer *w) {
 }
 
 static const char *activation(writer *w) {
-    static const char *const words[] = {"silu", "gelu_tanh", "gelu", "relu", "tanh", "sigmoid", "erf", "square", NULL};
-    return draw_word(w->d, words);
+    static const char *const words[] = {"silu", "gelu_tanh", "gelu", "relu", "tanh", "sigmoid", "erf", "square"};
+    return words[draw_dealt(w->d, DECK_ACTIVATIONS, 1, 8)];
 }
 
 static void feed_forward(writer *w) {
@@ -114,7 +115,7 @@ static void plain_attention(writer *w) {
     weight(w, "wq", "D, K", "normal(0.25)");
     weight(w, "wk", "D, K", "normal(0.25)");
     SAY(w, "        s%d = dot(dot(h, wq%d over D), rename(dot(h, wk%d over D), S as U) over K)\n", n, n, n);
-    const char *how = draw_chance(w->d, 30) ? "exp(log_softmax(%s over U))" : "softmax(%s over U)";
+    const char *how = draw_dealt(w->d, DECK_SOFTMAX, 1, 2) ? "exp(log_softmax(%s over U))" : "softmax(%s over U)";
     char scores[64], weights[128];
     snprintf(scores, sizeof scores, "s%d * 0.5", n);
     if (draw_chance(w->d, 50))
@@ -125,7 +126,7 @@ static void plain_attention(writer *w) {
 
 static void shapes(writer *w) {
     int n = w->block;
-    switch (draw(w->d, 3)) {
+    switch (draw_dealt(w->d, DECK_SHAPES, 1, 3)) {
     case 0:
         weight(w, "part", "A", "normal(0.5)");
         SAY(w, "        x = x + merge(split(h, D as A, C) * part%d, A, C as D)\n", n);
@@ -144,7 +145,7 @@ static void shapes(writer *w) {
 /* Means and maxima over tokens, broadcast back; a gate of one number a token. */
 static void pools(writer *w) {
     int n = w->block;
-    switch (draw(w->d, 5)) {
+    switch (draw_dealt(w->d, DECK_POOLS, 1, 5)) {
     case 0: SAY(w, "        x = x + mean(h over S)\n"); break;
     case 1: SAY(w, "        x = x + 0.1 * sum(h over S)\n"); break;
     case 2: SAY(w, "        x = x + max(h over S) * 0.5\n"); break;
@@ -156,12 +157,16 @@ static void pools(writer *w) {
     }
 }
 
+/* Every operator of one element; continuous, so that rounding decides nothing. */
 static void elementwise(writer *w) {
     static const char *const forms[] = {
         "h * 0.5", "where(h > 0, h, 0.1 * h)", "max(h, 0.2 * x)", "min(h, x * x)", "log(1 + square(h))",
-        "sqrt(1 + square(h))", "h * rsqrt(1 + square(h))", "exp(min(h, 1))", "abs(h)", "h / (2 + tanh(x))", "-h", NULL};
-    SAY(w, "        x = x + %s\n", draw_word(w->d, forms));
-    if (draw_chance(w->d, 25)) SAY(w, "        x = dropout(x, 0.25)\n");
+        "sqrt(1 + square(h))", "h * rsqrt(1 + square(h))", "exp(min(h, 1))", "abs(h)", "h / (2 + tanh(x))", "-h",
+        "where(h < 0, 0.3 * h, h)", "where(h >= 0, h, 0.2 * h)", "where(h <= 0, h, 0.4 * h)",
+        "where(tokens != 1, h, 0.5 * h)", "where(tokens == 2, 2 * h, h)", "h * cast(tokens > 1, f32)", "relu(h)",
+        "sigmoid(h)", "erf(h)", "gelu(h)", "gelu_tanh(h)", "silu(h) - h", "h - dropout(h, 0.25)"};
+    enum { FORMS = sizeof forms / sizeof *forms };
+    SAY(w, "        x = x + 0.5 * (%s)\n", forms[draw_dealt(w->d, DECK_FORMS, 3, FORMS)]);
 }
 
 /* A product by one-hot rows, another by log-probabilities. */
@@ -194,9 +199,10 @@ static void block(writer *w) {
                                               branches,     odd_products,   plain_attention, cross_attention};
     w->block++;
     norm(w);
-    /* the two that matter most, half of the time */
-    if (draw_chance(w->d, 50)) kinds[draw(w->d, 2)](w);
-    else kinds[draw(w->d, 9)](w);
+    /* the two that matter most, nearly half of the time */
+    if (draw_chance(w->d, 40)) kinds[draw(w->d, 2)](w);
+    else kinds[draw_dealt(w->d, DECK_BLOCKS, 1, 9)](w);
+    if (draw_chance(w->d, 80)) elementwise(w);
 }
 
 /* ---- the whole ---- */
@@ -231,7 +237,7 @@ static void write_head(writer *w, char *out, size_t capacity, bool tied) {
     else put(out, capacity, "    weight head : [D, V] = normal(0.3)\n    logits = dot(x, head over D)\n");
     const char *loss = draw_word(d, losses);
     w->p->masked = draw_chance(d, 50);
-    if (draw_chance(d, 20)) put(out, capacity, "    report spread = mean(square(x) over B, S, D)\n");
+    if (draw_chance(d, 20)) put(out, capacity, "    report spread = mean(abs(x) over B, S, D)\n");
     put(out, capacity, "    loss = %s\n}\n\n", loss);
 }
 
@@ -261,18 +267,18 @@ static void write_model(draws *d, program *p) {
                                              "adamw(lr = linear(peak = 2e-3, steps = 4, floor = 0), eps = 1e-3)", NULL};
     put(out, capacity, "train {\n    optimizer %s\n", draw_word(d, optimizers));
     if (draw_chance(d, 60)) put(out, capacity, "    clip %s\n", draw_chance(d, 50) ? "0.1" : "100.0");
-    put(out, capacity, "    steps 2\n}\n");
+    put(out, capacity, "    steps 3\n}\n");
 }
 
 /* An axis' list: what is usual, or anything in any order. */
 static void write_rule(draws *d, program *p, const char *axis) {
     static const char *const usual[] = {"B", "H, G, F, V", "H, G, F, V, S", "S using alltoall", "S using gather", "F, V",
-                                        "V", "B, S", "H, G, F, S by cost", "D", NULL};
+                                        "V", "B, S", "H, G, F, S by cost", "D"};
     static const char *const all[] = {"B", "S", "V", "D", "F", "H", "G", "K", "T", "A", "C", "U", "N", "R"};
     enum { ALL = sizeof all / sizeof *all };
     put(p->placement, sizeof p->placement, "    %s splits ", axis);
     if (!draw_chance(d, 40)) {
-        put(p->placement, sizeof p->placement, "%s\n", draw_word(d, usual));
+        put(p->placement, sizeof p->placement, "%s\n", usual[draw_dealt(d, DECK_RULES, 2, sizeof usual / sizeof *usual)]);
         return;
     }
     bool taken[ALL] = {false};
@@ -329,7 +335,7 @@ static void fill(const program *p, draws *d, int input, float *floats, int32_t *
 
 bool program_write_data(const program *p, uint64_t seed, const char *path) {
     draws d;
-    draws_seed(&d, seed);
+    draws_seed(&d, seed, 0);
     static const char *const names[] = {"tokens", "targets", "context", "features"};
     const bool there[] = {true, true, p->context, p->features};
     dtm_stored_tensor tensors[4];

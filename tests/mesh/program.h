@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { DATA_STEPS = 2 };
+enum { DATA_STEPS = 3 };
 
 typedef struct program {
     int B, S, V, D, F, H, G, K, T, A, C, N, R; /* sizes of dimensions */

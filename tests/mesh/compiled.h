@@ -1,0 +1,21 @@
+/* The compiler in this process, or rather in a child of it: every pass under the verifier and the interpreter, and what a
+ * program computes by the interpreter, as a run's files. */
+#ifndef DTM_TESTS_COMPILED_H
+#define DTM_TESTS_COMPILED_H
+
+#include "coverage.h"
+
+typedef struct compiled_options {
+    const char *file, *log; /* the program; where complaints go */
+    bool validate;          /* interpret before and after every pass */
+    coverage *coverage;     /* shared memory that is added to, or NULL */
+    const char *data, *into; /* with both: interprets `steps` steps of these inputs, and leaves log.jsonl,
+                                grads.safetensors and weights.safetensors in the folder `into` */
+    int64_t steps;
+    uint64_t seed;
+} compiled_options;
+
+/* False if a pass refused or broke the program, or took more than two minutes. */
+bool compiled_check(const compiled_options *options);
+
+#endif
