@@ -227,7 +227,7 @@ static void lower_last(dtm_generator *g, dtm_op op) {
         return;
     }
     bool reversed = dtm_op_get(module_of(g), loop)->attributes.flags & DTM_REPEAT_REVERSED;
-    dtm_plan_buffer from = moved_buffer(g, next, 0, reversed ? 0 : dtm_op_get(module_of(g), loop)->attributes.copies - 1);
+    dtm_plan_buffer from = moved_buffer(g, next, 0, reversed && !dtm_fault(26) ? 0 : dtm_op_get(module_of(g), loop)->attributes.copies - 1);
     put_buffer(g, op, &from, &into);
 }
 
@@ -357,7 +357,7 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
         tensors[i] = (dtm_plan_tensor){dtm_buffer_index(g, data->operands[i]), dtm_buffer_index(g, data->results[i])};
     dtm_plan_collective made = {.kind = kinds[data->kind], .algorithm = algorithm_of(data),
                                 .dtype = g->buffers[tensors[0].input].dtype,
-                                .max = (dtm_value_type(module_of(g), data->operands[0])->max & data->attributes.axes) != 0,
+                                .max = !dtm_fault(11) && (dtm_value_type(module_of(g), data->operands[0])->max & data->attributes.axes) != 0,
                                 .axes = data->attributes.axes, .count = data->n_operands, .tensors = tensors};
     int64_t at = g->workspace, bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};
     int64_t *places[3] = {&made.stage_in, &made.stage_out, &made.scratch};

@@ -350,7 +350,7 @@ static void place_last(planner *p, dtm_op op) {
     }
     if (loop && !h.fixed) {
         bool reversed = op_of(p, loop)->attributes.flags & DTM_REPEAT_REVERSED;
-        int64_t copy = reversed && !dtm_fault(26) ? 0 : op_of(p, loop)->attributes.copies - 1;
+        int64_t copy = reversed ? 0 : op_of(p, loop)->attributes.copies - 1;
         h.shift = (uint32_t)((copy + h.shift) % g->slots);
         h.fixed = true;
     }
