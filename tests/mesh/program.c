@@ -166,7 +166,8 @@ static void elementwise(writer *w) {
         "where(tokens != 1, h, 0.5 * h)", "where(tokens == 2, 2 * h, h)", "h * cast(tokens > 1, f32)", "relu(h)",
         "sigmoid(h)", "erf(h)", "gelu(h)", "gelu_tanh(h)", "silu(h) - h", "h - dropout(h, 0.25)"};
     enum { FORMS = sizeof forms / sizeof *forms };
-    SAY(w, "        x = x + 0.5 * (%s)\n", forms[draw_dealt(w->d, DECK_FORMS, 3, FORMS)]);
+    for (int count = draw_between(w->d, 1, 2); count > 0; count--)
+        SAY(w, "        x = x + 0.5 * (%s)\n", forms[draw_dealt(w->d, DECK_FORMS, 3, FORMS)]);
 }
 
 /* A product by one-hot rows, another by log-probabilities. */
@@ -196,12 +197,12 @@ static void branches(writer *w) {
 
 static void block(writer *w) {
     static void (*const kinds[])(writer *) = {feed_forward, self_attention, elementwise, pools,          shapes,
-                                              branches,     odd_products,   plain_attention, cross_attention};
+                                              branches,     odd_products,   plain_attention, cross_attention, plain_attention};
     w->block++;
     norm(w);
     /* the two that matter most, nearly half of the time */
     if (draw_chance(w->d, 40)) kinds[draw(w->d, 2)](w);
-    else kinds[draw_dealt(w->d, DECK_BLOCKS, 1, 9)](w);
+    else kinds[draw_dealt(w->d, DECK_BLOCKS, 1, 10)](w);
     if (draw_chance(w->d, 80)) elementwise(w);
 }
 
