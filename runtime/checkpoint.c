@@ -117,8 +117,8 @@ static bool load_from(dtm_rank *rank, const dtm_safetensors *file, const tensor_
 static void mention_unused(const dtm_rank *rank, const dtm_safetensors *file, const tensor_list *list) {
     int64_t unused = dtm_safetensors_count(file) - list->count;
     if (unused > 0 && dtm_comm_rank(rank->comm) == 0)
-        fprintf(stderr, "note: %s has %lld tensors that are no weights of the program: they are not read\n",
-                dtm_safetensors_path(file), (long long)unused);
+        fprintf(stderr, "note: %s holds more than the weights of the program: %lld other tensor%s, not read\n",
+                dtm_safetensors_path(file), (long long)unused, unused == 1 ? "" : "s");
 }
 
 bool dtm_weights_load(dtm_rank *rank, const char *path, dtm_status *status) {

@@ -205,8 +205,8 @@ static bool open_tensors(dtm_data *data, int64_t steps, dtm_status *status) {
     for (int i = 0; i < data->count; i++)
         if (!check_tensor(data, &data->inputs[i], status)) return false;
     if (data->count > 0 && steps > data->steps)
-        return dtm_status_fail(status, "%s has data for %lld steps, but %lld are to be done: say --steps %lld",
-                               data->path, (long long)data->steps, (long long)steps, (long long)data->steps);
+        return dtm_status_fail(status, "%s has data for %lld step%s, but %lld are to be done: say --steps %lld",
+                               data->path, (long long)data->steps, data->steps == 1 ? "" : "s", (long long)steps, (long long)data->steps);
     return true;
 }
 

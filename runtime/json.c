@@ -160,7 +160,7 @@ static bool parse_number(parser *p) {
     if (peek(p) == '-') p->at++;
     int first = peek(p);
     size_t digits = skip_digits(p);
-    if (digits == 0) return fail(p, "a digit was expected");
+    if (digits == 0) return fail(p, p->at == begin ? "a value was expected" : "a digit was expected");
     if (first == '0' && digits > 1) return fail(p, "a number with a leading zero");
     if (peek(p) == '.') {
         p->at++;

@@ -6,6 +6,7 @@
 #include "runtime/plan.h"
 #include "runtime/run.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +107,15 @@ static int run_mpi(dtm_program_run *run, int *argc, char ***argv) {
     return 1;
 }
 
+/* The exit status, 1 too where what was printed did not all arrive. */
+static int printed(int exit_status) {
+    bool flushed = fflush(stdout) == 0;
+    if (flushed && !ferror(stdout)) return exit_status;
+    fprintf(stderr, "error: cannot write to the standard output%s%s\n", flushed ? "" : ": ",
+            flushed ? "" : strerror(errno));
+    return 1;
+}
+
 int main(int argc, char **argv) {
     dtm_options options;
     dtm_status status = {0};
@@ -119,18 +129,18 @@ int main(int argc, char **argv) {
     switch (options.command) {
     case DTM_COMMAND_HELP:
         dtm_options_help(&options);
-        return 0;
+        return printed(0);
     case DTM_COMMAND_VERSION:
         dtm_version_print(plan);
-        return 0;
+        return printed(0);
     case DTM_COMMAND_INFO:
-        if (options.json) return dtm_info_print_json(plan) ? 0 : 1;
+        if (options.json) return printed(dtm_info_print_json(plan) ? 0 : 1);
         dtm_info_print(plan);
-        return 0;
+        return printed(0);
     default:
         break;
     }
     dtm_program_run run = {plan, &options};
     watch_signals();
-    return options.local ? run_local(&run) : run_mpi(&run, &argc, &argv);
+    return printed(options.local ? run_local(&run) : run_mpi(&run, &argc, &argv));
 }

@@ -139,6 +139,8 @@ static bool read_offsets(const dtm_safetensors *file, int64_t at, int64_t data, 
                                "is cut short or its header is wrong",
                                file->path, tensor->name, (long long)end, (long long)room);
     int64_t bytes = dtm_stored_total_bytes(tensor);
+    if (bytes < 0)
+        return dtm_status_fail(status, "%s: tensor \"%.200s\" has a shape that no file can hold", file->path, tensor->name);
     if (bytes != end - begin)
         return dtm_status_fail(status,
                                "%s: tensor \"%.200s\" has %lld bytes of data, but its dtype and shape need %lld",

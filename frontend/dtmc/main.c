@@ -3,6 +3,7 @@
 
 #include "frontend/dtmc/help.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,5 +196,8 @@ int main(int argc, char **argv) {
     int status = parse_flags(index, argc, argv, &options);
     if (status) return status;
     if (!options.file && commands[index].bit != PASSES) return misuse(commands[index].name, "%s", "which file?");
-    return commands[index].run(&options);
+    status = commands[index].run(&options);
+    if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+    fprintf(stderr, "dtmc %s: cannot write what it prints: %s\n", commands[index].name, strerror(errno));
+    return 1;
 }

@@ -87,20 +87,25 @@ static void show(const char *path) {
     if (file) fclose(file);
 }
 
-static bool finish(pid_t child, const char *messages) {
+static const char *compiler(void) {
+    const char *named = getenv("CC");
+    return named && *named ? named : DTM_CONFIG_CC;
+}
+
+static bool succeeds(pid_t child) {
     int status;
     if (child < 0) return false;
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR) return false;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-    fprintf(stderr, "dtmc build: the C compiler failed:\n");
-    show(messages);
-    return false;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static const char *compiler(void) {
-    const char *named = getenv("CC");
-    return named && *named ? named : DTM_CONFIG_CC;
+static bool finish(pid_t child, const char *messages) {
+    if (child < 0) return false; /* which start has said */
+    if (succeeds(child)) return true;
+    fprintf(stderr, "dtmc build: the C compiler `%s` failed:\n", compiler());
+    show(messages);
+    return false;
 }
 
 static void compile_command(command *c, const dtm_toolchain *t, const char *folder, const char *source,
@@ -153,14 +158,17 @@ bool dtm_toolchain_compile(const dtm_toolchain *t, const char *folder) {
     char messages[4200];
     snprintf(messages, sizeof messages, "%s/messages", folder);
     pid_t children[MOST_UNITS];
-    for (int i = 0; i < n; i++) {
+    int started = 0;
+    for (bool runs = true; runs && started < n; started += runs) {
+        int i = started;
         command c = {.count = 0};
         compile_command(&c, t, folder, units[i].source, units[i].object, units[i].flags);
         children[i] = start(&c, messages);
+        runs = children[i] >= 0;
         clear(&c);
     }
-    bool good = true;
-    for (int i = 0; i < n; i++) good &= finish(children[i], messages);
+    bool good = started == n;
+    for (int i = 0; i < started; i++) good = good ? finish(children[i], messages) : (succeeds(children[i]), false);
     return good;
 }
 
