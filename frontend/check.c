@@ -12,7 +12,7 @@ const char *dtm_checker_text(const dtm_checker *c, dtm_string s) {
 
 /* ---- files ---- */
 
-static char *read_all(FILE *file, size_t *length) {
+char *dtm_read_stream(FILE *file, size_t *length) {
     size_t capacity = 65536, got;
     char *text = malloc(capacity);
     *length = 0;
@@ -56,7 +56,7 @@ static bool read_file(dtm_checker *c, const char *path, dtm_string name, dtm_spa
         if (strcmp(c->files[i].path, path) == 0) return true;
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
     size_t length = 0;
-    char *text = file ? read_all(file, &length) : NULL;
+    char *text = file ? dtm_read_stream(file, &length) : NULL;
     int error = errno;
     if (file && file != stdin) fclose(file);
     if (!text) {

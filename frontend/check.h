@@ -17,4 +17,7 @@ typedef struct dtm_check_options {
  * stand there too. A dump gives a module whose `after` is the pass it names. */
 dtm_module *dtm_check(dtm_context *context, const char *path, const dtm_check_options *options);
 
+/* All that is left of a stream, in memory of the caller's (free); NULL after an error of reading or of memory. */
+char *dtm_read_stream(FILE *file, size_t *length);
+
 #endif

@@ -20,26 +20,9 @@ bool dtm_report(dtm_context *context) {
 
 char *dtm_read_file(const char *path, size_t *length) {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-    if (!file) {
-        fprintf(stderr, "dtmc: %s: %s\n", path, strerror(errno));
-        return NULL;
-    }
-    size_t capacity = 65536, got;
-    char *text = malloc(capacity);
-    *length = 0;
-    while (text && (got = fread(text + *length, 1, capacity - *length, file)) > 0) {
-        *length += got;
-        if (*length < capacity) continue;
-        char *grown = realloc(text, capacity *= 2);
-        if (!grown) free(text);
-        text = grown;
-    }
-    if (text && ferror(file)) {
-        fprintf(stderr, "dtmc: %s: %s\n", path, strerror(errno));
-        free(text);
-        text = NULL;
-    }
-    if (file != stdin) fclose(file);
+    char *text = file ? dtm_read_stream(file, length) : NULL;
+    if (!text) fprintf(stderr, "dtmc: %s: %s\n", path, strerror(errno));
+    if (file && file != stdin) fclose(file);
     return text;
 }
 
