@@ -213,7 +213,7 @@ int main(int argc, char **argv) {
         ran += s->ran[job], by_mpi += s->by_mpi[job];
         coverage_merge(&all, &s->coverage[job]);
     }
-    int missing = coverage_print(&all, stdout), pairs = passed + failed;
+    int missing = plan.pair ? 0 : coverage_print(&all, stdout), pairs = passed + failed;
     if (judge_coverage && missing) printf("%d kinds of split were never met\n", missing), failed++;
     printf("%d pairs%s; %d of them ran as executables too, %d by mpirun as well\n", pairs,
            plan.checker.validate ? ", interpreted after every pass" : "", ran, by_mpi);
