@@ -1,5 +1,5 @@
 /* Writes plan.c: the tables as C initialisers, in an order and with names that can be read. The plan's hash is taken over
- * this text, an instruction's over its own line. */
+ * this text and that of the kernels. */
 #include "codegen/generator.h"
 
 #include <string.h>
@@ -211,28 +211,20 @@ static void write_payload(const dtm_generator *g, dtm_text *out, const dtm_plan_
     }
 }
 
-static uint64_t fnv(const char *text, size_t length) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
-    return hash;
-}
-
 static void write_instructions(const dtm_generator *g, dtm_text *out) {
     dtm_text_printf(out, "static const dtm_plan_instruction instructions[] = {\n");
     for (size_t n = 0; n < g->n_instructions; n++) {
         const dtm_plan_instruction *i = &g->instructions[n];
-        dtm_text text = {g->arena, NULL, 0, 0};
-        dtm_text_printf(&text, "DTM_PLAN_%s, DTM_PLAN_%s, DTM_PLAN_%s, ", kinds[i->kind], phases[i->phase], categories[i->category]);
-        quoted(&text, i->name);
+        dtm_text_printf(out, "    /* %zu */ {DTM_PLAN_%s, DTM_PLAN_%s, DTM_PLAN_%s, ", n, kinds[i->kind], phases[i->phase],
+                        categories[i->category]);
+        quoted(out, i->name);
         if (i->file) {
-            dtm_text_printf(&text, ", ");
-            quoted(&text, i->file);
-        } else dtm_text_printf(&text, ", NULL");
-        dtm_text_printf(&text, ", %u, ", i->line);
-        size_t before = text.length;
-        write_payload(g, &text, i);
-        dtm_text_printf(out, "    /* %zu */ {%.*s0x%016llx,\n        %s},\n", n, (int)before, text.data,
-                        (unsigned long long)fnv(text.data, text.length), text.data + before);
+            dtm_text_printf(out, ", ");
+            quoted(out, i->file);
+        } else dtm_text_printf(out, ", NULL");
+        dtm_text_printf(out, ", %u,\n        ", i->line);
+        write_payload(g, out, i);
+        dtm_text_printf(out, "},\n");
     }
     if (!g->n_instructions) dtm_text_printf(out, "    {.kind = DTM_PLAN_END},\n");
     dtm_text_printf(out, "};\n\n");
@@ -316,9 +308,7 @@ void dtm_write_plan(dtm_generator *g, dtm_text *out) {
     dtm_text_append(out, head.data, head.length);
     dtm_text_printf(out, "    .hash = \"");
     for (int i = 0; i < 32; i++) dtm_text_printf(out, "%02x", digest[i]);
-    dtm_text_printf(out, "\",\n    .hash64 = 0x");
-    for (int i = 0; i < 8; i++) dtm_text_printf(out, "%02x", digest[i]);
-    dtm_text_printf(out, "u,\n    .source = %lluu,\n#ifdef DTM_ISAS\n    .kernels = {dtm_kernels_v1, dtm_kernels_v3, dtm_kernels_v4},\n#else\n"
+    dtm_text_printf(out, "\",\n    .source = %lluu,\n#ifdef DTM_ISAS\n    .kernels = {dtm_kernels_v1, dtm_kernels_v3, dtm_kernels_v4},\n#else\n"
                          "    .kernels = {dtm_kernels_v1, NULL, NULL},\n#endif\n    .n_start = %zu,\n",
                     (unsigned long long)g->module->source_hash, g->n_start);
     dtm_text_printf(out, "    .n_kernels = %zu,\n    .n_extents = %zu,\n    .n_sizes = %zu,\n    .n_loops = %zu,\n    .n_buffers = %zu,\n"
@@ -329,6 +319,12 @@ void dtm_write_plan(dtm_generator *g, dtm_text *out) {
 }
 
 /* ---- kernels.c ---- */
+
+static uint64_t fnv(const char *text) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    return hash;
+}
 
 static void write_kernel(const dtm_generator *g, const dtm_kernel_text *kernel, dtm_text *out) {
     const char *name = dtm_string_text(g->module->context, kernel->name);
@@ -352,7 +348,9 @@ void dtm_write_kernels(dtm_generator *g, dtm_text *out) {
     dtm_text_printf(out, "extern const dtm_plan_kernel DTM_TABLE(DTM_ISA)[];\nconst dtm_plan_kernel DTM_TABLE(DTM_ISA)[] = {\n");
     for (size_t k = 0; k < g->n_kernels; k++) {
         const char *name = dtm_string_text(g->module->context, g->kernels[k].name);
-        dtm_text_printf(out, "    {\"%s\", %s, %s_extent, %s_scratch_bytes},\n", name, name, name, name);
+        const char *body = dtm_string_text(g->module->context, g->kernels[k].body);
+        dtm_text_printf(out, "    {\"%s\", %s, %s_extent, %s_scratch_bytes, 0x%016llx},\n", name, name, name, name,
+                        (unsigned long long)fnv(body));
     }
     if (!g->n_kernels) dtm_text_printf(out, "    {0},\n");
     dtm_text_printf(out, "};\n");

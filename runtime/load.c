@@ -1,6 +1,7 @@
 /* From the plan to a rank that can step: what must be alike is compared, what depends on the rank is evaluated, memory
  * and threads are made. */
 #include "ir/fault.h"
+#include "runtime/plan_hash.h"
 #include "runtime/rank.h"
 
 #include "kernels/cpu/matmul.h"
@@ -32,50 +33,79 @@ static bool least_of_all(dtm_comm *comm, int32_t *values, int count, dtm_status 
     return ok;
 }
 
-/* What a rank says of an instruction where plans differ. */
-typedef struct instruction_note {
+/* What a rank says of a part of its plan, while two look for the first that differs. */
+typedef struct part_note {
     uint64_t hash;
     char text[184];
-} instruction_note;
+} part_note;
 
-static instruction_note note_of(const dtm_plan *plan, int64_t index) {
-    instruction_note note = {0};
-    if (index >= plan->n_instructions) {
-        snprintf(note.text, sizeof note.text, "the end");
-        return note;
+/* The parts of a plan in the order of search: instructions by what they do, weights, instructions by where they lie. */
+enum { INSTRUCTIONS, WEIGHTS, PLACES, PARTS };
+
+static int64_t parts_of(const dtm_plan *plan, int kind) {
+    return kind == WEIGHTS ? plan->n_weights : plan->n_instructions;
+}
+
+static void say_part(part_note *note, const char *what, const char *name, uint32_t line) {
+    char place[32] = "";
+    if (line) snprintf(place, sizeof place, " (line %u)", line);
+    snprintf(note->text, sizeof note->text, "%s `%.100s`%s", what, name, place);
+}
+
+static part_note note_of(const dtm_plan *plan, int kind, int64_t index) {
+    part_note note = {0};
+    if (index >= parts_of(plan, kind)) {
+        snprintf(note.text, sizeof note.text, "none");
+    } else if (kind == WEIGHTS) {
+        note.hash = dtm_plan_weight_hash(plan, (uint32_t)index);
+        say_part(&note, "weight", plan->weights[index].path, plan->weights[index].line);
+    } else {
+        const dtm_plan_instruction *i = &plan->instructions[index];
+        note.hash = dtm_plan_instruction_hash(plan, (uint32_t)index,
+                                              kind == PLACES ? DTM_PLAN_PLACES : DTM_PLAN_MEANING);
+        char what[40];
+        snprintf(what, sizeof what, "operation %lld,", (long long)index);
+        say_part(&note, what, i->name ? i->name : "?", i->line);
     }
-    const dtm_plan_instruction *i = &plan->instructions[index];
-    note.hash = i->hash;
-    snprintf(note.text, sizeof note.text, "`%s` (line %u)", i->name ? i->name : "?", i->line);
     return note;
 }
 
-/* Rank 0 and the first rank that differs look for the instruction; the latter says it. */
-static bool explain_difference(const dtm_plan *plan, dtm_comm *comm, int other, dtm_status *status) {
-    dtm_group *world = dtm_comm_world(comm);
-    int me = dtm_comm_rank(comm);
-    if (me != 0 && me != other) return dtm_status_echo(status);
-    int64_t mine = plan->n_instructions, theirs = 0;
-    int partner = me ? 0 : other;
-    if (!dtm_send_receive(world, partner, &mine, sizeof mine, partner, &theirs, sizeof theirs, status)) return false;
-    int64_t most = mine > theirs ? mine : theirs;
-    for (int64_t i = 0; i < most; i++) {
-        instruction_note here = note_of(plan, i), there;
-        if (!dtm_send_receive(world, partner, &here, sizeof here, partner, &there, sizeof there, status)) return false;
-        if (here.hash == there.hash) continue;
-        if (me == 0) return dtm_status_echo(status);
-        bool alike = !strcmp(here.text, there.text);
-        return dtm_status_fail(
-            status,
-            "rank %d runs another program than rank 0: they differ first at instruction %lld, %s%s%s; all "
-            "ranks need the executable of one build",
-            me, (long long)i, here.text, alike ? "" : " here and there ", alike ? "" : there.text);
+/* Two ranks tell each other the notes of their parts; *here and *there are the first that differ. */
+static bool find_difference(const dtm_plan *plan, dtm_group *world, int partner, part_note *here, part_note *there,
+                            bool *found, dtm_status *status) {
+    *found = false;
+    for (int kind = 0; kind < PARTS; kind++) {
+        int64_t mine = parts_of(plan, kind), theirs = 0;
+        if (!dtm_send_receive(world, partner, &mine, sizeof mine, partner, &theirs, sizeof theirs, status)) return false;
+        for (int64_t i = 0; i < mine || i < theirs; i++) {
+            *here = note_of(plan, kind, i);
+            if (!dtm_send_receive(world, partner, here, sizeof *here, partner, there, sizeof *there, status))
+                return false;
+            *found = here->hash != there->hash;
+            if (*found) return true;
+        }
     }
+    return true;
+}
+
+/* Rank 0 and the first rank that differs look for the place; the latter says it. */
+static bool explain_difference(const dtm_plan *plan, dtm_comm *comm, int other, dtm_status *status) {
+    int me = dtm_comm_rank(comm);
+    part_note here, there;
+    bool found;
+    if (me != 0 && me != other) return dtm_status_echo(status);
+    if (!find_difference(plan, dtm_comm_world(comm), me ? 0 : other, &here, &there, &found, status)) return false;
     if (me == 0) return dtm_status_echo(status);
+    if (!found)
+        return dtm_status_fail(status,
+                               "rank %d runs another program than rank 0: the same operations with other settings; all "
+                               "ranks need the executable of one build",
+                               me);
+    bool alike = !strcmp(here.text, there.text);
     return dtm_status_fail(status,
-                           "rank %d runs another program than rank 0: the same instructions with other sizes or "
-                           "settings; all ranks need the executable of one build",
-                           me);
+                           "rank %d runs another program than rank 0: they differ first at %s%s%s; all ranks need the "
+                           "executable of one build",
+                           me, there.text, alike ? "" : ", here ", alike ? "" : here.text);
 }
 
 static bool same_plan(const dtm_plan *plan, dtm_comm *comm, dtm_status *status) {
@@ -86,7 +116,8 @@ static bool same_plan(const dtm_plan *plan, dtm_comm *comm, dtm_status *status) 
     if (!ok) dtm_status_fail(status, "out of memory comparing the plans of %d ranks", ranks);
     for (int r = 0; ok && r < ranks; r++) bytes[r] = sizeof *all;
     dtm_group_label(dtm_comm_world(comm), "comparison of plans");
-    ok = ok && dtm_all_gather(dtm_comm_world(comm), DTM_ALGORITHM_RING, &plan->hash64, all, bytes, status);
+    uint64_t own = dtm_plan_hash(plan);
+    ok = ok && dtm_all_gather(dtm_comm_world(comm), DTM_ALGORITHM_RING, &own, all, bytes, status);
     dtm_group_label(dtm_comm_world(comm), NULL);
     int other = 0;
     for (int r = ranks - 1; ok && r > 0; r--)

@@ -12,7 +12,8 @@
  *
  * What the runtime does:
  *   load     coordinates of the rank; evaluates extents, then sizes; allocates arena_bytes, zeroed, and for each thread
- *            the greatest scratch any kernel instruction asks for; compares `hash` with the other ranks
+ *            the greatest scratch any kernel instruction asks for; compares what the plan says (plan_hash.h) with the
+ *            other ranks
  *   start    fills weights (init, or a file) and states; runs the first `n_start` instructions, once
  *   step     runs the other instructions; nothing is allocated
  *
@@ -133,6 +134,7 @@ typedef struct dtm_plan_kernel {
     dtm_kernel *run;
     int64_t (*extent)(const int64_t *sizes);
     int64_t (*scratch_bytes)(const int64_t *sizes); /* for one thread */
+    uint64_t hash; /* of its text */
 } dtm_plan_kernel;
 
 /* kernels.c is compiled once for each, with -DDTM_ISA=v1, =v3, =v4, and defines one table; on other machines there is v1
@@ -282,7 +284,6 @@ typedef struct dtm_plan_instruction {
     const char *name; /* of the first value it sets, "layer/p": for --profile, --trace and the watchdog */
     const char *file; /* NULL: the root file */
     uint32_t line;    /* of the source; 0: none */
-    uint64_t hash;    /* of all it says: ranks that hold different plans find the first instruction that differs */
     uint32_t stream, records;
     dtm_plan_list waits;
     union {
@@ -361,7 +362,6 @@ typedef struct dtm_plan {
     const char *compiler;   /* its version */
     const char *hash;       /* SHA-256 of the plan's text, 64 hexadecimal digits */
     uint64_t source;        /* hash of the program's text and what its build overrode */
-    uint64_t hash64;        /* its first 8 bytes: what ranks compare */
     uint32_t n_axes;
     dtm_plan_axis axes[DTM_PLAN_AXES];
     int64_t ranks, microbatches;

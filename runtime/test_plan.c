@@ -63,7 +63,7 @@ static int64_t four(const int64_t *z) {
 static int64_t none(const int64_t *z) {
     return (void)z, 0;
 }
-static const dtm_plan_kernel kernels[] = {{"append", append, one, none}, {"set", set, four, none}};
+static const dtm_plan_kernel kernels[] = {{"append", append, one, none, 1}, {"set", set, four, none, 2}};
 
 #define LIST(...)                                                                                                      \
     {                                                                                                                  \
