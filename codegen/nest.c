@@ -163,21 +163,12 @@ static void make_loops(nest *n) {
 
 /* ---- what passes share ---- */
 
-static bool is_cheap(dtm_op_kind kind) {
-    switch (kind) {
-    case DTM_OP_ADD: case DTM_OP_SUB: case DTM_OP_MUL: case DTM_OP_NEG: case DTM_OP_SQUARE: case DTM_OP_CAST:
-    case DTM_OP_LT: case DTM_OP_LE: case DTM_OP_GT: case DTM_OP_GE: case DTM_OP_EQ: case DTM_OP_NE: case DTM_OP_WHERE:
-    case DTM_OP_FILL: case DTM_OP_POSITIONS: case DTM_OP_EXPAND: case DTM_OP_RELU: case DTM_OP_ABS: return true;
-    default: return false;
-    }
-}
-
 /* A value of an earlier pass that a later one needs is read back if it lies in memory, computed again if that is cheap,
  * else kept in scratch. */
 static void save(nest *n, int i) {
     const dtm_op_data *op = body_op(n, (size_t)i);
     if (n->written[i] || n->saved[i] || !nest_is_inner(n, op->results[0])) return;
-    if (!is_cheap(op->kind)) {
+    if (!dtm_is_cheap(op->kind)) {
         n->saved[i] = true;
         n->n_saved++;
         return;

@@ -98,6 +98,25 @@ bool dtm_is_reduction(dtm_op_kind kind) {
     return kind == DTM_OP_SUM || kind == DTM_OP_MEAN || kind == DTM_OP_REDUCE_MAX;
 }
 
+bool dtm_is_elementwise(dtm_op_kind kind) {
+    static const char *const rules[DTM_OP_KINDS] = {
+        "",
+#define OP(kind, name, least, most, results, rule, ...) #rule,
+#include "ir/ops.def"
+#undef OP
+    };
+    return strcmp(rules[kind], "pointwise") == 0;
+}
+
+bool dtm_is_cheap(dtm_op_kind kind) {
+    switch (kind) {
+    case DTM_OP_ADD: case DTM_OP_SUB: case DTM_OP_MUL: case DTM_OP_NEG: case DTM_OP_SQUARE: case DTM_OP_CAST:
+    case DTM_OP_LT: case DTM_OP_LE: case DTM_OP_GT: case DTM_OP_GE: case DTM_OP_EQ: case DTM_OP_NE: case DTM_OP_WHERE:
+    case DTM_OP_FILL: case DTM_OP_POSITIONS: case DTM_OP_EXPAND: case DTM_OP_RELU: case DTM_OP_ABS: return true;
+    default: return false;
+    }
+}
+
 int dtm_fused_levels(const dtm_module *module, dtm_op fused, int *levels) {
     const dtm_region_data *body = &module->regions[module->ops[fused].body];
     int most = 0;
@@ -116,7 +135,7 @@ int dtm_fused_levels(const dtm_module *module, dtm_op fused, int *levels) {
 }
 
 static bool is_pointwise(dtm_op_kind kind) {
-    return (kind >= DTM_OP_ADD && kind <= DTM_OP_DROPOUT) || kind == DTM_OP_CROSS_ENTROPY_BACKWARD;
+    return dtm_is_elementwise(kind) && kind != DTM_OP_EXPAND;
 }
 
 static bool same_block(const dtm_module *module, dtm_value a, dtm_value b) {

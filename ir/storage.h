@@ -42,6 +42,12 @@ int dtm_fused_levels(const dtm_module *module, dtm_op fused, int *levels);
 
 bool dtm_is_reduction(dtm_op_kind kind);
 
+/* Whether every element of the result comes from one element of each operand: the rows of the factor rule `pointwise`. */
+bool dtm_is_elementwise(dtm_op_kind kind);
+
+/* Whether a kernel computes it again rather than keep it: an operation or two for each element. */
+bool dtm_is_cheap(dtm_op_kind kind);
+
 /* Whether the kernel of `unit` reads each element of `operand` only before it writes the same element of `result`, so that
  * both may be one storage. */
 bool dtm_may_overwrite(const dtm_module *module, dtm_op unit, dtm_value result, dtm_value operand);

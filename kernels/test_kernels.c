@@ -140,6 +140,9 @@ static double gelu_of(double x) {
 static double gelu_tanh_of(double x) {
     return x * sigmoid_of(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
 }
+static double softplus_of(double x) {
+    return fmax(x, 0) + log1p(exp(-fabs(x)));
+}
 static double rsqrt_of(double x) {
     return 1 / sqrt(x);
 }
@@ -162,6 +165,7 @@ MATH_LOOP(sigmoid)
 MATH_LOOP(silu)
 MATH_LOOP(gelu)
 MATH_LOOP(gelu_tanh)
+MATH_LOOP(softplus)
 MATH_LOOP(rsqrt)
 MATH_LOOP(tanh_slope)
 MATH_LOOP(silu_slope)
@@ -217,6 +221,7 @@ static void test_prelude(void) {
     test_function((math_case){"silu", silu_of, -87, all, 3.1f}, loop_silu, stride);
     test_function((math_case){"gelu", gelu_of, -1, all, 2.8f}, loop_gelu, stride);
     test_function((math_case){"gelu_tanh", gelu_tanh_of, -1, 1e30f, 3.1f}, loop_gelu_tanh, stride);
+    test_function((math_case){"softplus", softplus_of, -all, all, 2.0f}, loop_softplus, stride);
     test_function((math_case){"rsqrt", rsqrt_of, 0, all, 1.6f}, loop_rsqrt, stride);
     test_slope("silu'", loop_silu_slope, silu_of, 3e-6);
     test_slope("gelu'", loop_gelu_slope, gelu_of, 3e-6);

@@ -288,7 +288,8 @@ static double factor_size(const dtm_module *module, const dtm_op_data *op, const
     return 1;
 }
 
-/* FLOPs for each point of the operator's loop nest. */
+/* FLOPs for each point of the operator's loop nest. A function counts for ten. There is no default, so that an operator
+ * without a line does not compile. */
 static double flops_a_point(dtm_op_kind kind, bool causal) {
     switch (kind) {
     case DTM_OP_DOT: return 2;
@@ -296,10 +297,26 @@ static double flops_a_point(dtm_op_kind kind, bool causal) {
     case DTM_OP_ATTENTION_BACKWARD: return causal ? 5 : 10;
     case DTM_OP_SOFTMAX: case DTM_OP_LOG_SOFTMAX: case DTM_OP_CROSS_ENTROPY: case DTM_OP_CROSS_ENTROPY_BACKWARD:
     case DTM_OP_EXP: case DTM_OP_LOG: case DTM_OP_TANH: case DTM_OP_SIGMOID: case DTM_OP_ERF: case DTM_OP_GELU:
-    case DTM_OP_GELU_TANH: case DTM_OP_SILU: case DTM_OP_GELU_BACKWARD: case DTM_OP_GELU_TANH_BACKWARD:
-    case DTM_OP_SILU_BACKWARD: return 10;
-    default: return 1;
+    case DTM_OP_GELU_TANH: case DTM_OP_SILU: case DTM_OP_SOFTPLUS: case DTM_OP_GELU_BACKWARD: case DTM_OP_GELU_TANH_BACKWARD:
+    case DTM_OP_SILU_BACKWARD:
+        return 10;
+    case DTM_OP_NONE: case DTM_OP_INPUT: case DTM_OP_WEIGHT: case DTM_OP_STATE: case DTM_OP_POSITIONS: case DTM_OP_FILL:
+    case DTM_OP_LEARNING_RATE: case DTM_OP_BIAS_CORRECTION: case DTM_OP_ADD: case DTM_OP_SUB: case DTM_OP_MUL:
+    case DTM_OP_DIV: case DTM_OP_NEG: case DTM_OP_LT: case DTM_OP_LE: case DTM_OP_GT: case DTM_OP_GE: case DTM_OP_EQ:
+    case DTM_OP_NE: case DTM_OP_MINIMUM: case DTM_OP_MAXIMUM: case DTM_OP_WHERE: case DTM_OP_SQRT: case DTM_OP_RSQRT:
+    case DTM_OP_RELU: case DTM_OP_SQUARE: case DTM_OP_ABS: case DTM_OP_CAST: case DTM_OP_TANH_BACKWARD:
+    case DTM_OP_SIGMOID_BACKWARD: case DTM_OP_RELU_BACKWARD: case DTM_OP_DROPOUT: case DTM_OP_EXPAND: case DTM_OP_SUM:
+    case DTM_OP_MEAN: case DTM_OP_REDUCE_MAX: case DTM_OP_RMSNORM: case DTM_OP_LAYERNORM: case DTM_OP_SOFTMAX_BACKWARD:
+    case DTM_OP_LOG_SOFTMAX_BACKWARD: case DTM_OP_RMSNORM_BACKWARD: case DTM_OP_LAYERNORM_BACKWARD: case DTM_OP_ROPE:
+    case DTM_OP_GATHER: case DTM_OP_SCATTER: case DTM_OP_SPLIT: case DTM_OP_MERGE: case DTM_OP_RENAME: case DTM_OP_CONCAT:
+    case DTM_OP_SLICE: case DTM_OP_PAD: case DTM_OP_TOP: case DTM_OP_EXPERTS: case DTM_OP_REPEAT: case DTM_OP_FORWARD:
+    case DTM_OP_BACKWARD: case DTM_OP_UPDATE: case DTM_OP_MICROBATCH: case DTM_OP_FUSED: case DTM_OP_CARRY: case DTM_OP_LAST:
+    case DTM_OP_ACCUMULATE: case DTM_OP_REPORT: case DTM_OP_OUTPUT: case DTM_OP_STORE: case DTM_OP_GRADIENT:
+    case DTM_OP_RELAYOUT: case DTM_OP_SHARD: case DTM_OP_AS_TERM: case DTM_OP_ALL_REDUCE: case DTM_OP_ALL_GATHER:
+    case DTM_OP_REDUCE_SCATTER: case DTM_OP_ALL_TO_ALL: case DTM_OP_PERMUTE: case DTM_OP_KINDS:
+        return 1;
     }
+    return 1;
 }
 
 double dtm_op_flops(const dtm_module *module, dtm_op op) {

@@ -224,7 +224,7 @@ static bool is_free(const dtm_module *module, dtm_value v) {
 
 static void copy_free(dtm_module *module, dtm_op op) {
     dtm_op_kind kind = get(module, op)->kind;
-    bool fusible = (kind >= DTM_OP_ADD && kind <= DTM_OP_EXPAND) || dtm_is_reduction(kind) || kind == DTM_OP_CROSS_ENTROPY_BACKWARD;
+    bool fusible = dtm_is_elementwise(kind) || dtm_is_reduction(kind);
     for (uint32_t i = 0; fusible && i < get(module, op)->n_operands; i++) {
         dtm_value v = get(module, op)->operands[i];
         if (!is_free(module, v)) continue;

@@ -96,8 +96,7 @@ static shape shape_of(const group *x) {
 /* ---- groups of one ---- */
 
 static bool is_pointwise(dtm_op_kind kind) {
-    return (kind >= DTM_OP_ADD && kind <= DTM_OP_EXPAND) || kind == DTM_OP_CROSS_ENTROPY_BACKWARD || kind == DTM_OP_FILL ||
-           kind == DTM_OP_POSITIONS;
+    return dtm_is_elementwise(kind) || kind == DTM_OP_FILL || kind == DTM_OP_POSITIONS;
 }
 
 /* Dimensions of one name must be split alike in all values of a kernel. */
@@ -151,18 +150,9 @@ static bool is_private(const grouper *g, size_t a, size_t b) {
     return true;
 }
 
-static bool is_cheap_op(dtm_op_kind kind) {
-    switch (kind) {
-    case DTM_OP_ADD: case DTM_OP_SUB: case DTM_OP_MUL: case DTM_OP_NEG: case DTM_OP_SQUARE: case DTM_OP_CAST:
-    case DTM_OP_LT: case DTM_OP_LE: case DTM_OP_GT: case DTM_OP_GE: case DTM_OP_EQ: case DTM_OP_NE: case DTM_OP_WHERE:
-    case DTM_OP_FILL: case DTM_OP_POSITIONS: case DTM_OP_EXPAND: case DTM_OP_RELU: case DTM_OP_ABS: return true;
-    default: return false;
-    }
-}
-
 static bool is_cheap(const grouper *g, size_t a) {
     for (size_t i = g->groups[a].first; i < g->n; i = g->next[i])
-        if (!is_cheap_op(get(g, g->ops[i])->kind)) return false;
+        if (!dtm_is_cheap(get(g, g->ops[i])->kind)) return false;
     return true;
 }
 

@@ -233,6 +233,11 @@ static void gradient_silu(dtm_autodiff *a, const dtm_op_data *op, dtm_value dy) 
     contribute(a, op, 0, binary(a, DTM_OP_SILU_BACKWARD, op->operands[0], dy));
 }
 
+/* d log(1 + exp x) / dx = sigmoid x */
+static void gradient_softplus(dtm_autodiff *a, const dtm_op_data *op, dtm_value dy) {
+    contribute(a, op, 0, times(a, dy, unary(a, DTM_OP_SIGMOID, op->operands[0])));
+}
+
 static void gradient_cast(dtm_autodiff *a, const dtm_op_data *op, dtm_value dy) {
     dtm_attributes back = dtm_attributes_default(DTM_OP_CAST);
     back.dtype = (dtm_dtype)type_of(a, op->operands[0])->dtype;

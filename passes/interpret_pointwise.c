@@ -56,6 +56,11 @@ static double gelu_tanh_slope(double x) {
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * gelu_inner_slope(x);
 }
 
+/* log(1 + exp x), where exp x is too large for a double too */
+static double softplus(double x) {
+    return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
+}
+
 static double silu_slope(double x) {
     double s = sigmoid(x);
     return s + x * s * (1 - s);
@@ -86,6 +91,7 @@ POINTWISE(RELU, x[0] > 0 || isnan(x[0]) ? x[0] : 0)
 POINTWISE(GELU, 0.5 * x[0] * (1 + erf(x[0] * root_half)))
 POINTWISE(GELU_TANH, 0.5 * x[0] * (1 + tanh(gelu_inner(x[0]))))
 POINTWISE(SILU, x[0] * sigmoid(x[0]))
+POINTWISE(SOFTPLUS, softplus(x[0]))
 POINTWISE(SQUARE, x[0] * x[0])
 POINTWISE(ABS, fabs(x[0]))
 POINTWISE(TANH_BACKWARD, (1 - x[0] * x[0]) * x[1])

@@ -149,6 +149,12 @@ DTM_MATH float dtm_gelu_tanh(float x) {
     return b * dtm_sigmoid(1.59576912f * (b + 0.044715f * b * b * b));
 }
 
+/* softplus: 1.9 ulp. max(x, 0) + log(1 + e), e = exp -|x|. What u = 1 + e rounds away of e comes back as e - (u - 1). */
+DTM_MATH float dtm_softplus(float x) {
+    const float e = dtm_exp(-dtm_from_bits(dtm_bits(x) & INT32_MAX)), u = 1.0f + e;
+    return dtm_max(0.0f, x) + (dtm_log(u) + (e - (u - 1.0f)) / u);
+}
+
 /* Derivatives. Of tanh and sigmoid by the result y, else by the argument x; within 2e-6 absolute. */
 DTM_MATH float dtm_tanh_slope(float y) {
     return 1.0f - y * y;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Programs that together use every operator: on one rank and on the meshes that each names, loss, gradient norm,
-# gradients and updated weights of the executable are those of the interpreter.
+# gradients and updated weights of the executable are those of the interpreter. One that no program has fails.
 #
 #     operators.sh --dtmc DTMC --compare COMPARE --oracle ORACLE [PROGRAM ..]
 #
@@ -17,7 +17,8 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ -n "$programs" ] || programs=$here/operators/*.dtm
+all=
+[ -n "$programs" ] || { programs=$here/operators/*.dtm; all=yes; }
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dtm-operators-XXXXXX")
 trap 'rm -rf "$folder"' EXIT
@@ -42,6 +43,7 @@ run() {
 for program in $programs; do
     name=$(basename "$program" .dtm)
     cp "$program" "$folder/model.dtm"
+    "$dtmc" ir "$program" --after autodiff 2>>"$folder/warnings" >>"$folder/all" || failed=$((failed + 1))
     "$oracle" "$program" "$folder" 2 5 || { failed=$((failed + 1)); continue; }
     { echo 'use "model.dtm"'; echo 'mesh { one = 1 }'; } >"$folder/placed.dtm"
     run "$name one"
@@ -50,6 +52,12 @@ for program in $programs; do
         { echo 'use "model.dtm"'; echo "mesh { $mesh }"; echo "parallel { $rules }"; } >"$folder/placed.dtm"
         run "$name $mesh:$rules"
     done <"$folder/meshes"
+done
+# The rows that compute; neg is printed as -x, and expand only where its operand needs dimensions (canonicalize).
+rows=$(sed -n '/---- elementwise/,/---- known to/s/^OP([A-Z_]*, *"\([a-z_]*\)".*/\1/p' "$here/../../ir/ops.def" |
+    sort -u | grep -vxE 'neg|expand')
+for name in ${all:+$rows}; do
+    grep -q "= $name(" "$folder/all" || { echo "FAILED no program has $name"; failed=$((failed + 1)); }
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

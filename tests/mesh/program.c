@@ -56,8 +56,9 @@ static void norm(writer *w) {
 }
 
 static const char *activation(writer *w) {
-    static const char *const words[] = {"silu", "gelu_tanh", "gelu", "relu", "tanh", "sigmoid", "erf", "square"};
-    return words[draw_dealt(w->d, DECK_ACTIVATIONS, 1, 8)];
+    static const char *const words[] = {"silu", "gelu_tanh", "gelu", "relu", "tanh", "sigmoid", "erf", "square",
+                                        "softplus"};
+    return words[draw_dealt(w->d, DECK_ACTIVATIONS, 1, sizeof words / sizeof *words)];
 }
 
 static void feed_forward(writer *w) {
@@ -164,7 +165,7 @@ static void elementwise(writer *w) {
         "sqrt(1 + square(h))", "h * rsqrt(1 + square(h))", "exp(min(h, 1))", "abs(h)", "h / (2 + tanh(x))", "-h",
         "where(h < 0, 0.3 * h, h)", "where(h >= 0, h, 0.2 * h)", "where(h <= 0, h, 0.4 * h)",
         "where(tokens != 1, h, 0.5 * h)", "where(tokens == 2, 2 * h, h)", "h * cast(tokens > 1, f32)", "relu(h)",
-        "sigmoid(h)", "erf(h)", "gelu(h)", "gelu_tanh(h)", "silu(h) - h", "h - dropout(h, 0.25)"};
+        "sigmoid(h)", "erf(h)", "gelu(h)", "gelu_tanh(h)", "silu(h) - h", "softplus(h)", "h - dropout(h, 0.25)"};
     enum { FORMS = sizeof forms / sizeof *forms };
     for (int count = draw_between(w->d, 1, 2); count > 0; count--)
         SAY(w, "        x = x + 0.5 * (%s)\n", forms[draw_dealt(w->d, DECK_FORMS, 3, FORMS)]);

@@ -2,6 +2,7 @@
  * a table cannot show: repeats, ties, masks, tied weights, the optimizers' arithmetic, and that canonicalize and expand
  * leave every value what it was. A program is built by hand: weights, an operator, and as loss the sum of its result
  * times a fixed tensor, so that no two elements of the result weigh the same. */
+#include "passes/autodiff.h"
 #include "passes/interpret.h"
 #include "passes/passes.h"
 
@@ -157,6 +158,7 @@ UNARY(relu, DTM_OP_RELU)
 UNARY(gelu, DTM_OP_GELU)
 UNARY(gelu_tanh, DTM_OP_GELU_TANH)
 UNARY(silu, DTM_OP_SILU)
+UNARY(softplus, DTM_OP_SOFTPLUS)
 UNARY(square, DTM_OP_SQUARE)
 UNARY(absolute, DTM_OP_ABS)
 #define POSITIVE(name, kind)                                                                                           \
@@ -437,7 +439,7 @@ typedef struct example {
 #define E(f) {#f, f}
 static const example examples[] = {
     E(neg), E(exponential), E(hyperbolic), E(sigmoid), E(error_function), E(relu), E(gelu), E(gelu_tanh), E(silu),
-    E(square), E(absolute), E(logarithm), E(root), E(inverse_root), E(add), E(sub), E(mul), E(minimum), E(maximum),
+    E(softplus), E(square), E(absolute), E(logarithm), E(root), E(inverse_root), E(add), E(sub), E(mul), E(minimum), E(maximum),
     E(divide), E(cast), E(where), E(dropout), E(dropout_of_sum), E(expand), E(dot), E(dot_batched), E(dot_vector),
     E(dot_of_sum), E(dot_of_sum_part), E(sum), E(mean), E(reduce_max), E(sum_where), E(mean_where), E(max_where),
     E(softmax), E(log_softmax), E(softmax_of_sum), E(rmsnorm), E(rmsnorm_of_two), E(layernorm),
@@ -567,9 +569,23 @@ static void expand_all(dtm_module *m) {
     for (dtm_op *o = all; o < at; o++) dtm_expand(m, *o);
 }
 
+static bool met[DTM_OP_KINDS];
+
+static void meet(dtm_module *m, dtm_op o, void *state) {
+    (void)state;
+    met[dtm_op_get(m, o)->kind] = true;
+}
+
+/* Every operator that has a gradient is in an example. */
+static void test_all_met(void) {
+    for (int kind = 1; kind < DTM_OP_KINDS; kind++)
+        CHECK(met[kind] || !dtm_gradient_rules[kind], "%s: no example", dtm_op_rows[kind].name);
+}
+
 static void test_example(const example *e, bool show) {
     program p = start();
     finish(&p, e->make(&p));
+    dtm_walk(p.m, meet, NULL);
     dtm_module *plain = dtm_module_clone(p.m);
     if (verified(&p, e->name, "building") && dtm_pass_canonicalize(p.m) && verified(&p, e->name, "canonicalize")) {
         CHECK(dtm_validate(plain, p.m, "canonicalize", NULL), "%s: canonicalize changes values", e->name);
@@ -798,6 +814,7 @@ static void test_expand_on_ranks(void) {
 }
 
 static void test_rest(void) {
+    test_all_met();
     test_expand_on_ranks();
     test_first_of_equals();
     test_nothing_counts(DTM_OP_SUM);
