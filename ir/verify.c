@@ -220,6 +220,7 @@ static const char *collective_result(const dtm_op_data *op, dtm_type_data *type,
             type->max &= (uint16_t)~axes;
         return NULL;
     case DTM_OP_AS_TERM:
+        if (type->sum & axes) return "a sum is pending there already: all terms but one would be lost";
         type->sum |= axes;
         return NULL;
     case DTM_OP_ALL_TO_ALL:
@@ -266,6 +267,31 @@ static const char *axes_text(verifier *v, uint16_t axes) {
     return text.length ? text.data : "no axis";
 }
 
+/* The axes whose blocks differ: all from the first on that is not the same, in the same units. */
+static uint16_t moved_axes(const dtm_type_data *from, const dtm_type_data *to) {
+    uint16_t moved = 0;
+    for (int d = 0; d < from->rank; d++) {
+        const dtm_dim_layout *a = &from->layout[d], *b = &to->layout[d];
+        int same = 0;
+        while (same < a->count && same < b->count && a->splits[same].axis == b->splits[same].axis &&
+               a->splits[same].unit == b->splits[same].unit)
+            same++;
+        for (int s = same; s < a->count; s++) moved |= (uint16_t)(1 << a->splits[s].axis);
+        for (int s = same; s < b->count; s++) moved |= (uint16_t)(1 << b->splits[s].axis);
+    }
+    return moved;
+}
+
+static void check_permute(verifier *v, const dtm_op_data *op, const dtm_type_data *from, const dtm_type_data *to) {
+    if (to->sum != from->sum || to->max != from->max)
+        BREAK(v, op, 505, "`permute` moves blocks and reduces nothing: %s is %s, %s is %s", name_of(v, op->operands[0]),
+              type_text(v, op->operands[0]), name_of(v, op->results[0]), type_text(v, op->results[0]));
+    uint16_t unnamed = moved_axes(from, to) & (uint16_t)~op->attributes.axes;
+    if (unnamed)
+        BREAK(v, op, 505, "`permute` of %s (%s) to %s moves blocks along %s, which it does not name",
+              name_of(v, op->operands[0]), type_text(v, op->operands[0]), type_text(v, op->results[0]), axes_text(v, unnamed));
+}
+
 static void check_layout_op(verifier *v, const dtm_op_data *op) {
     if (op->n_operands != op->n_results)
         BREAK(v, op, 505, "%s has %u operands and %u results", op_title(v, op), op->n_operands, op->n_results);
@@ -279,10 +305,7 @@ static void check_layout_op(verifier *v, const dtm_op_data *op) {
             continue;
         }
         if (op->kind == DTM_OP_PERMUTE) {
-            if (result->sum != type.sum || result->max != type.max)
-                BREAK(v, op, 505, "`permute` moves blocks and reduces nothing: %s is %s, %s is %s",
-                      name_of(v, op->operands[i]), type_text(v, op->operands[i]), name_of(v, op->results[i]),
-                      type_text(v, op->results[i]));
+            check_permute(v, op, &type, result);
             continue;
         }
         const char *wrong = collective_result(op, &type, result);

@@ -107,27 +107,38 @@ static void member(const dtm_module *module, uint16_t axes, int64_t index, int64
     }
 }
 
-static int64_t overlap_bytes(const dtm_module *module, const dtm_type_data *from, const int64_t *have,
-                             const dtm_type_data *to, const int64_t *want) {
-    int64_t bytes = dtm_dtype_bytes((dtm_dtype)from->dtype);
-    for (int i = 0; i < from->rank; i++) {
-        int64_t b0, s0, b1, s1;
-        dtm_block(module, from, i, have, &b0, &s0);
-        dtm_block(module, to, i, want, &b1, &s1);
-        int64_t low = b0 > b1 ? b0 : b1, high = b0 + s0 < b1 + s1 ? b0 + s0 : b1 + s1;
-        if (high <= low) return 0;
-        bytes *= high - low;
+/* A rank's block of a tensor, by dimension; dimensions that it has not are of size 1. */
+typedef struct block {
+    int64_t begin[DTM_MAX_RANK], end[DTM_MAX_RANK];
+} block;
+
+static block block_of(const dtm_module *module, const dtm_type_data *type, const int64_t *coordinates) {
+    block b = {{0}, {1, 1, 1, 1, 1, 1, 1, 1}};
+    for (int d = 0; d < type->rank; d++) {
+        dtm_block(module, type, d, coordinates, &b.begin[d], &b.end[d]);
+        b.end[d] += b.begin[d];
     }
-    return bytes;
+    return b;
 }
 
-/* Whether a rank is the one of those that hold the same block of `from` that sends it to `want`: the one that agrees with
- * it on the axes (of the group) that do not split `from`. */
-static bool sends_to(const dtm_module *module, const dtm_type_data *from, uint16_t axes, const int64_t *have,
-                     const int64_t *want) {
-    uint16_t free = axes & (uint16_t)~dtm_type_split_axes(from);
-    for (int a = 0; a < module->settings.mesh.count; a++)
-        if (free >> a & 1 && have[a] != want[a]) return false;
+static int64_t overlap(const block *a, const block *b, int rank) {
+    int64_t elements = 1;
+    for (int d = 0; d < rank; d++) {
+        int64_t low = a->begin[d] > b->begin[d] ? a->begin[d] : b->begin[d];
+        int64_t high = a->end[d] < b->end[d] ? a->end[d] : b->end[d];
+        if (high <= low) return 0;
+        elements *= high - low;
+    }
+    return elements;
+}
+
+/* The axes on which a rank that sends a block of `from` agrees with the one that it sends to: of all that hold the same
+ * block, one sends it to each that needs it, the one that agrees with it on the axes of the group that do not split `from`. */
+static uint16_t agreeing_axes(const dtm_type_data *from, uint16_t axes) { return axes & (uint16_t)~dtm_type_split_axes(from); }
+
+static bool agree(const dtm_module *module, uint16_t axes, const int64_t *a, const int64_t *b) {
+    for (int i = 0; i < module->settings.mesh.count; i++)
+        if (axes >> i & 1 && a[i] != b[i]) return false;
     return true;
 }
 
@@ -135,18 +146,23 @@ enum { LARGE_GROUP = 64 }; /* beyond it only the first rank is looked at: it has
 
 /* What travels when blocks are sent to whoever needs them: all_to_all, permute. */
 static int64_t exchanged_bytes(const dtm_module *module, uint16_t axes, const dtm_type_data *from, const dtm_type_data *to) {
-    int64_t n = dtm_group_size(module, axes), most = 0;
-    for (int64_t i = 0; i < (n > LARGE_GROUP ? 1 : n); i++) {
-        int64_t have[DTM_MAX_AXES], want[DTM_MAX_AXES], sent = 0;
-        member(module, axes, i, have);
-        for (int64_t j = 0; j < n; j++) {
-            member(module, axes, j, want);
-            if (i != j && sends_to(module, from, axes, have, want))
-                sent += overlap_bytes(module, from, have, to, want);
-        }
-        most = sent > most ? sent : most;
+    int64_t n = dtm_group_size(module, axes), senders = n > LARGE_GROUP ? 1 : n, sent[LARGE_GROUP] = {0}, most = 0;
+    int64_t have[LARGE_GROUP][DTM_MAX_AXES];
+    block blocks[LARGE_GROUP];
+    uint16_t agreeing = agreeing_axes(from, axes);
+    for (int64_t i = 0; i < senders; i++) {
+        member(module, axes, i, have[i]);
+        blocks[i] = block_of(module, from, have[i]);
     }
-    return most;
+    for (int64_t j = 0; j < n; j++) {
+        int64_t want[DTM_MAX_AXES];
+        member(module, axes, j, want);
+        block wanted = block_of(module, to, want);
+        for (int64_t i = 0; i < senders; i++)
+            if (i != j && agree(module, agreeing, have[i], want)) sent[i] += overlap(&blocks[i], &wanted, from->rank);
+    }
+    for (int64_t i = 0; i < senders; i++) most = sent[i] > most ? sent[i] : most;
+    return most * dtm_dtype_bytes((dtm_dtype)from->dtype);
 }
 
 /* The most that any rank sends. Blocks shrink with the rank, so in a large group it is one of the first or the last. */
@@ -242,8 +258,7 @@ dtm_collective_cost dtm_step_cost(const dtm_module *module, dtm_op_kind kind, ui
     }
     if (kind == DTM_OP_PERMUTE || kind == DTM_OP_ALL_TO_ALL) {
         cost.sent = sent_bytes(module, kind, axes, from, to, cost.payload, cost.algorithm);
-        /* A permute is the fallback: beside a collective that does the same it is never worth it. */
-        cost.time = (kind == DTM_OP_PERMUTE ? 1.5 : 1) * (cost.link.latency + (double)cost.sent / cost.link.bandwidth);
+        cost.time = cost.link.latency + (double)cost.sent / cost.link.bandwidth;
     }
     return cost;
 }
@@ -266,8 +281,7 @@ dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op) 
         total.sent += sent_bytes(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[i]),
                                  dtm_value_type(module, data->results[i]), payload, total.algorithm);
     if (data->kind == DTM_OP_PERMUTE || data->kind == DTM_OP_ALL_TO_ALL)
-        total.time = (data->kind == DTM_OP_PERMUTE ? 1.5 : 1) *
-                     (total.link.latency + (double)total.sent / total.link.bandwidth);
+        total.time = total.link.latency + (double)total.sent / total.link.bandwidth;
     return total;
 }
 

@@ -1,13 +1,17 @@
 /* Dijkstra's search over the layouts of one tensor (relayout.h).
  *
- * The states are kept few: what splits a dimension on the way is always a prefix (major axes first) of what splits it at
- * the start or of what splits it at the end, so every step undoes the start or builds the end. What the end leaves whole
- * is reduced over all its pending axes at once; what it splits is scattered. A permute goes straight to the end's blocks. */
+ * What both ends have alike is left alone: an axis takes part only where it lies differently in them, and in a dimension
+ * only behind the axes that split it first in both. Of those that take part, what the end leaves whole is reduced over all
+ * its pending axes at once, and what it splits is scattered; on the way they may split any dimension that either end splits,
+ * and one more. With more than MOST_FREE axes what splits a dimension is always a prefix (major axes first) of what splits
+ * it at the start or at the end, so that every step undoes the start or builds the end, and the layouts stay few. A permute
+ * goes straight to the end's blocks. Nothing on the way is larger than the larger of both ends: a change of layout takes no
+ * memory beyond theirs. */
 #include "passes/relayout.h"
 
 #include <string.h>
 
-enum { MAX_STATES = 1024 };
+enum { MOST_STATES = 4096, MOST_FREE = 3 };
 
 typedef struct node {
     dtm_type type;
@@ -20,21 +24,64 @@ typedef struct node {
 
 typedef struct search {
     dtm_module *module;
+    dtm_arena *scratch;
     dtm_type_data from, to;
+    int kept[DTM_MAX_RANK]; /* by dimension: how many of its first axes stay */
+    uint16_t moving, times; /* the axes that take part; those in time */
+    uint8_t dims;           /* bit d: they may split dimension d on the way */
+    int64_t most_bytes;
     node *nodes;
-    size_t count;
+    size_t count, capacity;
     int32_t at; /* the node being left */
 } search;
 
 static uint16_t bit(int axis) { return (uint16_t)(1 << axis); }
-static bool is_time(const search *s, int axis) { return s->module->settings.mesh.axes[axis].time; }
 
-static uint16_t time_axes(const search *s) {
+/* ---- what takes part ---- */
+
+static bool same_split(dtm_split a, dtm_split b) { return a.axis == b.axis && a.unit == b.unit; }
+
+static int common(const dtm_dim_layout *a, const dtm_dim_layout *b) {
+    int count = 0;
+    while (count < a->count && count < b->count && same_split(a->splits[count], b->splits[count])) count++;
+    return count;
+}
+
+static uint16_t behind(const dtm_dim_layout *layout, int kept) {
     uint16_t axes = 0;
-    for (int a = 0; a < s->module->settings.mesh.count; a++)
-        if (is_time(s, a)) axes |= bit(a);
+    for (int s = kept; s < layout->count; s++) axes |= bit(layout->splits[s].axis);
     return axes;
 }
+
+/* Beside the dimensions that are split differently one more, the largest, to scatter over where those cannot be. */
+static void find_dims(search *s) {
+    int spare = -1;
+    int64_t largest = 1;
+    for (int d = 0; d < s->from.rank; d++) {
+        if ((behind(&s->from.layout[d], s->kept[d]) | behind(&s->to.layout[d], s->kept[d])) != 0) {
+            s->dims |= (uint8_t)(1 << d);
+        } else if (dtm_block_max(s->module, &s->from, d) > largest) {
+            largest = dtm_block_max(s->module, &s->from, d);
+            spare = d;
+        }
+    }
+    if (spare >= 0 && s->moving & (s->moving - 1)) s->dims |= (uint8_t)(1 << spare);
+}
+
+static void find_moving(search *s) {
+    s->moving = (s->from.sum ^ s->to.sum) | (s->from.max ^ s->to.max);
+    for (int d = 0; d < s->from.rank; d++) {
+        s->kept[d] = common(&s->from.layout[d], &s->to.layout[d]);
+        s->moving |= behind(&s->from.layout[d], s->kept[d]) | behind(&s->to.layout[d], s->kept[d]);
+    }
+    for (int a = 0; a < s->module->settings.mesh.count; a++)
+        if (s->module->settings.mesh.axes[a].time) s->times |= bit(a);
+    find_dims(s);
+}
+
+static bool is_free(const search *s) { return __builtin_popcount(s->moving) <= MOST_FREE; }
+
+/* ---- reaching a layout ---- */
 
 /* What a step costs. What is still a term of an axis in time is sent once a microbatch. */
 static double step_time(const search *s, dtm_op_kind kind, uint16_t axes, const dtm_type_data *from,
@@ -43,42 +90,35 @@ static double step_time(const search *s, dtm_op_kind kind, uint16_t axes, const 
     double times = 1;
     /* Microbatches are not there side by side: nothing can be gathered or moved over them. */
     bool moves = kind != DTM_OP_ALL_REDUCE && kind != DTM_OP_SHARD && kind != DTM_OP_AS_TERM;
-    if (moves && axes & time_axes(s)) return 1e6;
+    if (moves && axes & s->times) return 1e6;
     for (int a = 0; a < s->module->settings.mesh.count; a++)
-        if (is_time(s, a) && (to->sum | to->max) >> a & 1) times *= (double)s->module->settings.mesh.axes[a].size;
-    /* Equal times are decided by what crosses the fewest steps and the least memory. */
-    return cost.time * times + 1e-12 + 1e-18 * (double)cost.payload;
+        if ((s->times & (to->sum | to->max)) >> a & 1) times *= (double)s->module->settings.mesh.axes[a].size;
+    /* Equal times are decided by what crosses the fewest steps and the least memory, and against a permute. */
+    return cost.time * times + (kind == DTM_OP_PERMUTE ? 1e-10 : 1e-12) + 1e-18 * (double)cost.payload;
 }
 
 static void reach(search *s, dtm_op_kind kind, uint16_t axes, int over, int as, const dtm_type_data *made,
                   double penalty) {
-    const node *here = &s->nodes[s->at];
-    dtm_type_data from = *dtm_type_get(s->module, here->type);
     dtm_type type = dtm_type_intern(s->module, made);
-    if (type == here->type || here->steps + 1 >= DTM_MAX_STEPS) return;
-    dtm_type_data to = *dtm_type_get(s->module, type);
-    double time = here->time + penalty + step_time(s, kind, axes, &from, &to);
+    if (type == s->nodes[s->at].type || s->nodes[s->at].steps + 1 >= DTM_MAX_STEPS) return;
     size_t i = 0;
     while (i < s->count && s->nodes[i].type != type) i++;
-    if (i == s->count) {
-        if (s->count == MAX_STATES) return;
-        s->nodes[s->count++] = (node){.type = type, .time = time * 2 + 1};
-    }
+    if (i < s->count && s->nodes[i].done) return;
+    if (i == s->count && (i == MOST_STATES || dtm_local_bytes_max(s->module, type) > s->most_bytes)) return;
+    dtm_type_data from = *dtm_type_get(s->module, s->nodes[s->at].type), to = *dtm_type_get(s->module, type);
+    double time = s->nodes[s->at].time + penalty + step_time(s, kind, axes, &from, &to);
+    if (i == s->count) DTM_PUSH(s->scratch, s->nodes, s->count, s->capacity, ((node){.type = type, .time = time * 2 + 1}));
     node *there = &s->nodes[i];
-    if (there->done || there->time <= time) return;
-    *there = (node){type, time, s->at, false, (uint8_t)(here->steps + 1), {kind, axes, 0, 0, type}};
+    if (there->time <= time) return;
+    *there = (node){type, time, s->at, false, (uint8_t)(s->nodes[s->at].steps + 1), {kind, axes, 0, 0, type}};
     there->step.over = over < 0 ? 0 : from.dims[over];
     there->step.as = as < 0 ? 0 : from.dims[as];
 }
 
-/* ---- prefixes ---- */
+/* ---- splits ---- */
 
 static bool is_prefix(const dtm_dim_layout *part, const dtm_dim_layout *whole) {
-    return part->count <= whole->count && memcmp(part->splits, whole->splits, part->count * sizeof *part->splits) == 0;
-}
-
-static void push(dtm_dim_layout *layout, dtm_split split) {
-    if (layout->count < DTM_MAX_SPLITS) layout->splits[layout->count++] = split;
+    return part->count <= whole->count && common(part, whole) == part->count;
 }
 
 static dtm_split pop(dtm_dim_layout *layout) {
@@ -87,18 +127,38 @@ static dtm_split pop(dtm_dim_layout *layout) {
     return split;
 }
 
-/* The split that the end wants next in dimension d, if what is there so far is the beginning of it. */
-static bool next_split(const search *s, const dtm_type_data *here, int d, dtm_split *next) {
-    const dtm_dim_layout *now = &here->layout[d], *end = &s->to.layout[d];
-    if (now->count >= end->count || !is_prefix(now, end)) return false;
-    *next = end->splits[now->count];
+/* The axis as the minor split of dimension d, in the units that the end has there. False: it may not split it now. */
+static bool push(const search *s, dtm_type_data *type, int d, int axis) {
+    dtm_dim_layout *now = &type->layout[d];
+    const dtm_dim_layout *end = &s->to.layout[d];
+    if (now->count == DTM_MAX_SPLITS || !(s->dims >> d & 1)) return false;
+    if (!is_free(s) && (!is_prefix(now, end) || now->count == end->count || end->splits[now->count].axis != axis)) return false;
+    dtm_split split;
+    memset(&split, 0, sizeof split);
+    split.axis = (uint8_t)axis;
+    split.unit = 1;
+    for (int i = 0; i < end->count; i++)
+        if (end->splits[i].axis == axis) split.unit = end->splits[i].unit;
+    now->splits[now->count++] = split;
     return true;
+}
+
+/* The step that makes axes of `left` minor splits of dimension d, in every order; any number of them, or all. */
+static void append(search *s, dtm_op_kind kind, uint16_t taken, uint16_t left, int over, int d, const dtm_type_data *made) {
+    bool exchange = kind == DTM_OP_ALL_TO_ALL;
+    if (taken && !(exchange && left)) reach(s, kind, taken, exchange ? over : d, exchange ? d : -1, made, 0);
+    for (int a = 0; left >> a; a++) {
+        dtm_type_data next = *made;
+        if (!(left >> a & 1) || !push(s, &next, d, a)) continue;
+        if (kind == DTM_OP_REDUCE_SCATTER) next.sum &= (uint16_t)~bit(a);
+        append(s, kind, taken | bit(a), left & (uint16_t)~bit(a), over, d, &next);
+    }
 }
 
 /* ---- the steps ---- */
 
 static void try_reductions(search *s, const dtm_type_data *here) {
-    uint16_t split_at_end = dtm_type_split_axes(&s->to), times = time_axes(s);
+    uint16_t split_at_end = dtm_type_split_axes(&s->to), times = s->times;
     uint16_t sum = here->sum & (uint16_t)~s->to.sum, max = here->max & (uint16_t)~s->to.max;
     const uint16_t sets[] = {sum & times, sum & (uint16_t)~(split_at_end | times), max & times, max & (uint16_t)~times};
     for (int i = 0; i < 4; i++) {
@@ -117,49 +177,14 @@ static void try_reductions(search *s, const dtm_type_data *here) {
         }
 }
 
-/* Scatters over as many of the next axes of a dimension as are pending: each number of them is a step of its own. */
-static void try_scatter(search *s, const dtm_type_data *here, int d) {
+/* The minor axes of d are gathered, or become the minor ones of another dimension. */
+static void try_leaving(search *s, const dtm_type_data *here, int d) {
     dtm_type_data made = *here;
-    uint16_t axes = 0;
-    dtm_split next;
-    while (next_split(s, &made, d, &next) && made.sum & bit(next.axis) && !is_time(s, next.axis)) {
-        made.sum &= (uint16_t)~bit(next.axis);
-        push(&made.layout[d], next);
-        axes |= bit(next.axis);
-        reach(s, DTM_OP_REDUCE_SCATTER, axes, d, -1, &made, 0);
-    }
-}
-
-static void try_shard(search *s, const dtm_type_data *here, int d) {
-    dtm_type_data made = *here;
-    uint16_t axes = 0;
-    dtm_split next;
-    while (next_split(s, &made, d, &next)) {
-        if ((made.sum | made.max | dtm_type_split_axes(&made)) & bit(next.axis)) break;
-        push(&made.layout[d], next);
-        axes |= bit(next.axis);
-        reach(s, DTM_OP_SHARD, axes, d, -1, &made, 0);
-    }
-}
-
-static void try_gather(search *s, const dtm_type_data *here, int d) {
-    dtm_type_data made = *here;
-    uint16_t axes = 0;
-    while (made.layout[d].count) {
+    for (uint16_t axes = 0; made.layout[d].count > s->kept[d];) {
         axes |= bit(pop(&made.layout[d]).axis);
         reach(s, DTM_OP_ALL_GATHER, axes, d, -1, &made, 0);
-    }
-}
-
-/* The minor axis of d becomes the minor one of another dimension, where the end wants it next. */
-static void try_exchange(search *s, const dtm_type_data *here, int d) {
-    for (int e = 0; e < here->rank; e++) {
-        dtm_split next;
-        if (e == d || !here->layout[d].count || !next_split(s, here, e, &next)) continue;
-        dtm_type_data made = *here;
-        if (pop(&made.layout[d]).axis != next.axis) continue;
-        push(&made.layout[e], next);
-        reach(s, DTM_OP_ALL_TO_ALL, bit(next.axis), d, e, &made, 0);
+        for (int e = 0; e < here->rank; e++)
+            if (e != d) append(s, DTM_OP_ALL_TO_ALL, 0, axes, d, e, &made);
     }
 }
 
@@ -177,22 +202,22 @@ static void try_permute(search *s, const dtm_type_data *here) {
     memcpy(made.layout, s->to.layout, sizeof made.layout);
     uint16_t before = dtm_type_split_axes(here), after = dtm_type_split_axes(&made), moved = 0;
     if (after & (here->sum | here->max)) return;
-    for (int i = 0; i < here->rank; i++) {
-        if (memcmp(&here->layout[i], &made.layout[i], sizeof made.layout[i]) == 0) continue;
-        for (int k = 0; k < here->layout[i].count; k++) moved |= bit(here->layout[i].splits[k].axis);
-        for (int k = 0; k < made.layout[i].count; k++) moved |= bit(made.layout[i].splits[k].axis);
+    for (int d = 0; d < here->rank; d++) {
+        if (memcmp(&here->layout[d], &made.layout[d], sizeof made.layout[d]) == 0) continue;
+        moved |= behind(&here->layout[d], 0) | behind(&made.layout[d], 0);
     }
     if ((before | after) & moved) reach(s, DTM_OP_PERMUTE, moved, -1, -1, &made, 0);
 }
 
 static void leave(search *s) {
     dtm_type_data here = *dtm_type_get(s->module, s->nodes[s->at].type);
+    uint16_t wanted = s->moving & dtm_type_split_axes(&s->to);
+    uint16_t alike = wanted & (uint16_t) ~(here.sum | here.max | dtm_type_split_axes(&here));
     try_reductions(s, &here);
     for (int d = 0; d < here.rank; d++) {
-        try_scatter(s, &here, d);
-        try_shard(s, &here, d);
-        try_gather(s, &here, d);
-        try_exchange(s, &here, d);
+        append(s, DTM_OP_REDUCE_SCATTER, 0, wanted & here.sum & (uint16_t)~s->times, -1, d, &here);
+        append(s, DTM_OP_SHARD, 0, alike, -1, d, &here);
+        try_leaving(s, &here, d);
     }
     try_term(s, &here);
     try_permute(s, &here);
@@ -216,15 +241,17 @@ dtm_relayout_path dtm_relayout_find(dtm_module *module, dtm_type from, dtm_type 
     if (from == to) return (dtm_relayout_path){.count = 0};
     search s = {.module = module, .from = *dtm_type_get(module, from), .to = *dtm_type_get(module, to)};
     if (!dtm_type_same_shape(&s.from, &s.to)) dtm_broken("relayout", "between types of different shapes");
-    dtm_arena *scratch = dtm_arena_create();
-    s.nodes = dtm_arena_alloc(scratch, MAX_STATES * sizeof *s.nodes);
-    s.nodes[s.count++] = (node){.type = from, .before = -1};
+    int64_t before = dtm_local_bytes_max(module, from), after = dtm_local_bytes_max(module, to);
+    s.most_bytes = before > after ? before : after;
+    s.scratch = dtm_arena_create();
+    find_moving(&s);
+    DTM_PUSH(s.scratch, s.nodes, s.count, s.capacity, ((node){.type = from, .before = -1}));
     while ((s.at = nearest(&s)) >= 0 && s.nodes[s.at].type != to) {
         s.nodes[s.at].done = true;
         leave(&s);
     }
     if (s.at < 0) dtm_broken("relayout", "no way from one layout to another");
     dtm_relayout_path path = path_to(&s, s.at);
-    dtm_arena_destroy(scratch);
+    dtm_arena_destroy(s.scratch);
     return path;
 }
