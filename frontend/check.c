@@ -183,7 +183,10 @@ static bool declare_dim(dtm_checker *c, const dtm_binding *b) {
     if (known_name(c, b)) return false;
     if (overridden(c, b->name.text, &given, &bad)) {
         if (!bad && (given < 1 || given != (double)(int64_t)given)) {
-            dtm_error(c->context, b->name.span, 310, "-D %s: the size of a dim is a whole number of at least 1", name);
+            dtm_text text = {.arena = c->arena};
+            dtm_text_number(&text, given);
+            dtm_error(c->context, b->name.span, 310, "-D %s=%s: the size of a dim is a whole number of at least 1", name,
+                      text.data);
             return false;
         }
         size = (int64_t)given;

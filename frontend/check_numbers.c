@@ -107,13 +107,22 @@ bool dtm_checker_number(dtm_checker *c, const dtm_expr *expr, double *value) {
     }
 }
 
+/* "D = 64", or a number alone where no name stands for it. */
+static const char *with_name(dtm_checker *c, const dtm_expr *expr, double value) {
+    dtm_text text = {.arena = c->arena};
+    if (expr->kind == DTM_EXPR_NAME) dtm_text_printf(&text, "%s = ", dtm_checker_text(c, expr->text));
+    dtm_text_number(&text, value);
+    return text.data;
+}
+
 bool dtm_checker_integer(dtm_checker *c, const dtm_expr *expr, int64_t least, const char *what, int64_t *value) {
     double number;
     if (expr->kind == DTM_EXPR_BINARY && expr->operator== DTM_OPERATOR_DIVIDE) {
         double a, b;
         if (!dtm_checker_number(c, expr->left, &a) || !dtm_checker_number(c, expr->right, &b)) return false;
         if (b != 0 && fmod(a, b) != 0) {
-            dtm_error(c->context, expr->span, 310, "%s: %.0f / %.0f does not divide exactly", what, a, b);
+            dtm_error(c->context, expr->span, 310, "%s: %s is no multiple of %s", what, with_name(c, expr->left, a),
+                      with_name(c, expr->right, b));
             return false;
         }
     }

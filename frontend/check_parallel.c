@@ -318,7 +318,8 @@ static bool read_microbatches(dtm_checker *c, const dtm_expr *value, dtm_span sp
     if (!dtm_section_whole(c, value, "`microbatches`", 1, &settings->microbatches)) return false;
     settings->microbatches_span = span;
     if (settings->microbatches <= MOST_MICROBATCHES) return true;
-    dtm_error(c->context, value->span, 409, "at most %d microbatches are possible", MOST_MICROBATCHES);
+    dtm_error(c->context, value->span, 409, "at most %d microbatches are possible, not %lld", MOST_MICROBATCHES,
+              (long long)settings->microbatches);
     return false;
 }
 

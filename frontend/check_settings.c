@@ -267,9 +267,13 @@ static bool check_ranks(dtm_checker *c, const dtm_mesh *mesh) {
     for (int a = 0; a < mesh->count; a++) ranks *= (double)mesh->axes[a].size;
     if (ranks <= most_ranks) return true;
     dtm_text text = {.arena = c->arena};
+    for (int a = 0; a < mesh->count; a++)
+        dtm_text_printf(&text, "%s%s = %lld", a ? ", " : "", dtm_checker_text(c, mesh->axes[a].name),
+                        (long long)mesh->axes[a].size);
+    dtm_text_printf(&text, " } has ");
     dtm_text_number(&text, ranks);
     dtm_error(c->context, c->mesh && !c->options->mesh ? c->mesh->keyword : nowhere, 403,
-              "the mesh has %s ranks; at most %.0f are possible", text.data, most_ranks);
+              "the mesh { %s ranks; at most %.0f are possible", text.data, most_ranks);
     dtm_help(c->context, "the ranks are the product of the sizes of all axes");
     return false;
 }

@@ -530,7 +530,7 @@ bool dtm_checker_type(dtm_checker *c, const dtm_type_expr *type, dtm_dtype fallb
                 return false;
             }
         if (use->has_size && (int64_t)use->size != c->module->dims[dim].size) {
-            dtm_error(c->context, use->span, 304, "%s is %lld, not %llu", dtm_dim_name(c->module, dim),
+            dtm_error(c->context, use->span, 304, "%s = %lld, not %llu", dtm_dim_name(c->module, dim),
                       (long long)c->module->dims[dim].size, (unsigned long long)use->size);
             return false;
         }
@@ -541,7 +541,8 @@ bool dtm_checker_type(dtm_checker *c, const dtm_type_expr *type, dtm_dtype fallb
     for (size_t i = 0; i < type->n_pending; i++)
         if (!take_pending(c, &type->pending[i], &data)) return false;
     if (!dtm_dims_countable(c->module, data.dims, data.rank)) {
-        dtm_error(c->context, type->span, 315, "a tensor of this type would have more than 2^60 elements");
+        dtm_error(c->context, type->span, 315, "a tensor of this type would have more than 2^60 elements: %s",
+                  dtm_dims_text(c->module, c->arena, data.dims, data.rank, " x "));
         return false;
     }
     *out = dtm_type_intern(c->module, &data);

@@ -40,6 +40,11 @@ static const char *type_text(const inference *in, dtm_value value) {
     return text.data;
 }
 
+/* "P = 4 x Q = 7" */
+static const char *dims_text(const inference *in, const dtm_dim *dims, int count) {
+    return dtm_dims_text(in->module, dtm_context_arena(in->module->context), dims, count, " x ");
+}
+
 #define FAIL(in, code, ...)                                                                                            \
     do {                                                                                                               \
         dtm_error((in)->module->context, (in)->span, code, __VA_ARGS__);                                               \
@@ -93,7 +98,8 @@ static bool finish(const inference *in, uint32_t result, dtm_dtype dtype, const 
         FAIL(in, 303, "the result of `%s` would have %d dimensions; at most %d are possible", op_name(in), s->rank,
              DTM_MAX_RANK);
     if (!dtm_dims_countable(in->module, s->dims, s->rank))
-        FAIL(in, 315, "the result of `%s` would have more than 2^60 elements", op_name(in));
+        FAIL(in, 315, "the result of `%s` would have more than 2^60 elements: %s", op_name(in),
+             dims_text(in, s->dims, s->rank));
     in->types[result] = dtm_type_make(in->module, dtype, (uint8_t)s->rank, s->dims);
     return true;
 }
@@ -140,6 +146,26 @@ static bool need_dim(const inference *in, uint32_t i, dtm_dim dim) {
     dtm_error(in->module->context, in->span, 301, "`%s` over %s: %s has no %s, it is %s", op_name(in),
               dim_name(in, dim), operand_name(in, i), dim_name(in, dim), type_text(in, in->operands[i]));
     return false;
+}
+
+/* Operands of a backward operator are those of its forward one, whose dimensions are in `wanted`. A gradient that is alike
+ * along some of them may lack these. */
+static bool need_within(const inference *in, uint32_t i, const shape *wanted) {
+    const dtm_type_data *type = operand(in, i);
+    for (int d = 0; d < type->rank; d++)
+        if (!holds(wanted, type->dims[d]))
+            FAIL(in, 305, "`%s`: %s is %s, but no %s is wanted there", op_name(in), operand_name(in, i),
+                 type_text(in, in->operands[i]), dim_name(in, type->dims[d]));
+    return true;
+}
+
+static bool need_all(const inference *in, uint32_t i, const shape *wanted) {
+    if (!need_within(in, i, wanted)) return false;
+    for (int d = 0; d < wanted->rank; d++)
+        if (!has(in, i, wanted->dims[d]))
+            FAIL(in, 305, "`%s`: %s is %s, and lacks %s", op_name(in), operand_name(in, i),
+                 type_text(in, in->operands[i]), dim_name(in, wanted->dims[d]));
+    return true;
 }
 
 static bool need_over(const inference *in, int least, int most) {
@@ -200,11 +226,6 @@ static bool infer_elementwise(inference *in) {
         break;
     case DTM_OP_EXPAND:
         break;
-    case DTM_OP_CROSS_ENTROPY_BACKWARD: {
-        shape s = {.rank = 0};
-        append_type(&s, operand(in, 0));
-        return finish(in, 0, dtype, &s);
-    }
     default:
         for (uint32_t i = 0; i < in->n_operands; i++)
             if (!need_float(in, i)) return false;
@@ -213,6 +234,19 @@ static bool infer_elementwise(inference *in) {
     if (in->kind == DTM_OP_EXPAND)
         for (int i = 0; i < in->attributes->n_over; i++) append(&s, in->attributes->over[i]);
     return finish(in, 0, dtype, &s);
+}
+
+/* (logits, lse, targets, dy): what is of each row lacks the dimension of the classes. */
+static bool infer_cross_entropy_backward(inference *in) {
+    if (!need_over(in, 1, 1) || !need_dim(in, 0, in->attributes->over[0])) return false;
+    if (!need_float(in, 0) || !need_same(in, 0, 1) || !need_integer(in, 2) || !need_same(in, 0, 3)) return false;
+    shape s = {.rank = 0}, rows;
+    append_type(&s, operand(in, 0));
+    rows = s;
+    remove_over(in, &rows);
+    for (uint32_t i = 1; i < 4; i++)
+        if (!need_within(in, i, &rows)) return false;
+    return finish(in, 0, (dtm_dtype)operand(in, 0)->dtype, &s);
 }
 
 static bool infer_dot(inference *in) {
@@ -228,7 +262,8 @@ static bool infer_dot(inference *in) {
 
 static bool infer_reduce(inference *in) {
     if (!need_over(in, 1, DTM_MAX_RANK)) return false;
-    if (operand(in, 0)->dtype == DTM_BOOL || (in->kind == DTM_OP_MEAN && !need_float(in, 0)))
+    if (in->kind == DTM_OP_MEAN && !need_float(in, 0)) return false;
+    if (operand(in, 0)->dtype == DTM_BOOL)
         FAIL(in, 302, "`%s` does not work on %s", op_name(in), type_text(in, in->operands[0]));
     if (in->n_operands == 2 && operand(in, 1)->dtype != DTM_BOOL)
         FAIL(in, 302, "the condition after `where` must be bool, %s is %s", operand_name(in, 1),
@@ -271,6 +306,9 @@ static bool infer_normalise(inference *in) {
         return finish(in, 0, dtype, &s) && finish(in, 1, dtype, &lse);
     }
     bool backward = in->kind == DTM_OP_RMSNORM_BACKWARD || in->kind == DTM_OP_LAYERNORM_BACKWARD;
+    bool of_softmax = in->kind == DTM_OP_SOFTMAX_BACKWARD || in->kind == DTM_OP_LOG_SOFTMAX_BACKWARD;
+    if (of_softmax && (!need_within(in, 1, &s) || !need_same(in, 0, 1))) return false;
+    if (backward && (!need_all(in, 2, &s) || !need_same(in, 0, 2))) return false;
     if (norm) {
         if (!need_scale(in, 1)) return false;
         if (in->kind == DTM_OP_LAYERNORM && in->n_operands == 3 && !need_scale(in, 2)) return false;
@@ -379,16 +417,17 @@ static bool infer_attention(inference *in) {
     if (value_width != width && has(in, 0, value_width))
         FAIL(in, 305, "`attention`: the width of v, %s, is a dimension of q", dim_name(in, value_width));
 
-    if (in->kind == DTM_OP_ATTENTION_BACKWARD) {
-        for (uint32_t i = 0; i < 3; i++)
-            in->types[i] = dtm_type_whole(in->module, in->module->values[in->operands[i]].type);
-        return true;
-    }
     shape o = {.rank = 0}, lse = {.rank = 0};
     const dtm_type_data *q = operand(in, 0);
     for (int i = 0; i < q->rank; i++) {
         append(&o, q->dims[i] == width ? value_width : q->dims[i]);
         if (q->dims[i] != width) append(&lse, q->dims[i]);
+    }
+    if (in->kind == DTM_OP_ATTENTION_BACKWARD) {
+        if (!need_all(in, 3, &o) || !need_all(in, 4, &lse) || !need_all(in, 5, &o)) return false;
+        for (uint32_t i = 0; i < 3; i++)
+            in->types[i] = dtm_type_whole(in->module, in->module->values[in->operands[i]].type);
+        return true;
     }
     dtm_dtype dtype = (dtm_dtype)q->dtype;
     return finish(in, 0, dtype, &o) && finish(in, 1, DTM_F32, &lse);
@@ -425,10 +464,10 @@ static bool infer_split(inference *in) {
             if (a->as[i] == a->as[j]) FAIL(in, 303, "`split`: %s stands twice after `as`", dim_name(in, a->as[i]));
     }
     if (a->n_as < 2) FAIL(in, 305, "`split` makes two or more dimensions of one: split(x, D as H, K)");
-    if (product == INT64_MAX) FAIL(in, 315, "the dimensions after `as` have a product that 64 bits do not hold");
+    if (product == INT64_MAX) FAIL(in, 315, "`split`: 64 bits do not hold the product %s", dims_text(in, a->as, a->n_as));
     if (product != size_of(in, a->over[0]))
-        MISFIT(in, a->over[0], product, "`split`: %s = %lld is not the product %lld of the dimensions after `as`",
-             dim_name(in, a->over[0]), (long long)size_of(in, a->over[0]), (long long)product);
+        MISFIT(in, a->over[0], product, "`split`: %s = %lld is not the product %s, which is %lld", dim_name(in, a->over[0]),
+               (long long)size_of(in, a->over[0]), dims_text(in, a->as, a->n_as), (long long)product);
     shape s = {.rank = 0};
     const dtm_type_data *x = operand(in, 0);
     for (int i = 0; i < x->rank; i++)
@@ -450,10 +489,9 @@ static bool infer_merge(inference *in) {
     }
     if (a->n_as != 1) FAIL(in, 305, "`merge` makes one dimension of several: merge(x, H, K as D)");
     if (!need_fresh(in, 0, a->as[0], 0)) return false;
-    if (product == INT64_MAX) FAIL(in, 315, "the dimensions merged have a product that 64 bits do not hold");
     if (product != size_of(in, a->as[0]))
-        MISFIT(in, a->as[0], product, "`merge`: %s = %lld is not the product %lld of the dimensions merged", dim_name(in, a->as[0]),
-             (long long)size_of(in, a->as[0]), (long long)product);
+        MISFIT(in, a->as[0], product, "`merge`: %s = %lld is not the product %s, which is %lld", dim_name(in, a->as[0]),
+               (long long)size_of(in, a->as[0]), dims_text(in, a->over, a->n_over), (long long)product);
     shape s = {.rank = 0};
     const dtm_type_data *x = operand(in, 0);
     for (int i = 0; i < x->rank; i++)
@@ -483,10 +521,12 @@ static bool infer_concat(inference *in) {
     if (!need_over(in, 2, 2) || !need_same(in, 0, 1) || !need_dim(in, 0, a->over[0]) || !need_dim(in, 1, a->over[1]))
         return false;
     if (a->n_as != 1) FAIL(in, 305, "`concat` makes one dimension of two: concat(a, b over N, R as K)");
-    if (size_of(in, a->as[0]) != size_of(in, a->over[0]) + size_of(in, a->over[1]))
-        MISFIT(in, a->as[0], size_of(in, a->over[0]) + size_of(in, a->over[1]), "`concat`: %s = %lld is not %s + %s = %lld", dim_name(in, a->as[0]),
-             (long long)size_of(in, a->as[0]), dim_name(in, a->over[0]), dim_name(in, a->over[1]),
-             (long long)(size_of(in, a->over[0]) + size_of(in, a->over[1])));
+    int64_t sum;
+    if (__builtin_add_overflow(size_of(in, a->over[0]), size_of(in, a->over[1]), &sum)) sum = INT64_MAX;
+    if (size_of(in, a->as[0]) != sum)
+        MISFIT(in, a->as[0], sum, "`concat`: %s = %lld is not the sum %s, which is %lld", dim_name(in, a->as[0]),
+               (long long)size_of(in, a->as[0]),
+               dtm_dims_text(in->module, dtm_context_arena(in->module->context), a->over, 2, " + "), (long long)sum);
     shape s = {.rank = 0};
     const dtm_type_data *x = operand(in, 0), *y = operand(in, 1);
     for (int i = 0; i < x->rank; i++) append(&s, x->dims[i] == a->over[0] ? a->as[0] : x->dims[i]);
@@ -506,8 +546,9 @@ static bool infer_slice(inference *in) {
         FAIL(in, 304, "`%s`: %lld..%lld is not within %s = %lld", op_name(in), (long long)a->from, (long long)a->to,
              dim_name(in, whole), (long long)size_of(in, whole));
     if (a->to - a->from != size_of(in, part))
-        MISFIT(in, part, a->to - a->from, "`%s`: %lld..%lld has %lld elements, but %s = %lld", op_name(in), (long long)a->from,
-             (long long)a->to, (long long)(a->to - a->from), dim_name(in, part), (long long)size_of(in, part));
+        MISFIT(in, part, a->to - a->from, "`%s`: %lld..%lld has %lld elements, but %s = %lld", op_name(in),
+               (long long)a->from, (long long)a->to, (long long)(a->to - a->from), dim_name(in, part),
+               (long long)size_of(in, part));
     shape s = {.rank = 0};
     const dtm_type_data *x = operand(in, 0);
     for (int i = 0; i < x->rank; i++) append(&s, x->dims[i] == a->over[0] ? a->as[0] : x->dims[i]);
@@ -569,6 +610,8 @@ static bool (*rule_of(dtm_op_kind kind))(inference *) {
     case DTM_OP_LAYERNORM_BACKWARD:
     case DTM_OP_CROSS_ENTROPY:
         return infer_normalise;
+    case DTM_OP_CROSS_ENTROPY_BACKWARD:
+        return infer_cross_entropy_backward;
     case DTM_OP_ROPE:
         return infer_rope;
     case DTM_OP_GATHER:
@@ -596,9 +639,7 @@ static bool (*rule_of(dtm_op_kind kind))(inference *) {
     case DTM_OP_GRADIENT:
         return infer_sink;
     default:
-        return dtm_op_rows[kind].min_operands && kind < DTM_OP_DOT && kind > DTM_OP_BIAS_CORRECTION ? infer_elementwise
-               : kind == DTM_OP_CROSS_ENTROPY_BACKWARD                                              ? infer_elementwise
-                                                                                                    : infer_explicit;
+        return kind < DTM_OP_DOT && kind > DTM_OP_BIAS_CORRECTION ? infer_elementwise : infer_explicit;
     }
 }
 

@@ -321,6 +321,8 @@ bool dtm_type_same_shape(const dtm_type_data *a, const dtm_type_data *b); /* dty
 void dtm_type_print(const dtm_module *module, dtm_type type, bool with_layout, dtm_text *out);
 
 /* Elements of the whole tensor. */
+/* Their names and sizes, "P = 4 x Q = 7" with " x " between. */
+const char *dtm_dims_text(const dtm_module *module, dtm_arena *arena, const dtm_dim *dims, int rank, const char *between);
 bool dtm_dims_countable(const dtm_module *module, const dtm_dim *dims, int rank); /* at most 2^60 elements */
 int64_t dtm_type_elements(const dtm_module *module, dtm_type type);
 /* The block [*begin, *begin + *size) of dimension `index` of a type at mesh coordinates (one for each axis). */

@@ -77,6 +77,14 @@ int64_t dtm_local_bytes_max(const dtm_module *module, dtm_type type) {
     return dtm_local_elements_max(module, type) * dtm_dtype_bytes(dtm_type_get(module, type)->dtype);
 }
 
+const char *dtm_dims_text(const dtm_module *module, dtm_arena *arena, const dtm_dim *dims, int rank, const char *between) {
+    dtm_text text = {.arena = arena};
+    for (int d = 0; d < rank; d++)
+        dtm_text_printf(&text, "%s%s = %lld", d ? between : "", dtm_dim_name(module, dims[d]),
+                        (long long)module->dims[dims[d]].size);
+    return rank ? text.data : "";
+}
+
 bool dtm_dims_countable(const dtm_module *module, const dtm_dim *dims, int rank) {
     int64_t elements = 1;
     for (int i = 0; i < rank; i++)

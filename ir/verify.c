@@ -21,6 +21,16 @@ static const char *axis_name(const verifier *v, int axis) {
     return dtm_string_text(v->module->context, v->module->settings.mesh.axes[axis].name);
 }
 
+/* "tp = 2", "D = 4": where the matter is one of sizes. */
+static const char *axis_text(const verifier *v, int axis) {
+    long long size = (long long)v->module->settings.mesh.axes[axis].size;
+    return dtm_arena_printf(v->scratch, "%s = %lld", axis_name(v, axis), size);
+}
+
+static const char *dim_text(const verifier *v, dtm_dim dim) {
+    return dtm_dims_text(v->module, v->scratch, &dim, 1, "");
+}
+
 static const char *type_text(const verifier *v, dtm_value value) {
     dtm_text text = {v->scratch, NULL, 0, 0};
     dtm_type_print(v->module, v->module->values[value].type, true, &text);
@@ -77,11 +87,59 @@ static void check_type(verifier *v, const dtm_op_data *op, dtm_value value) {
 }
 
 static bool has_explicit_type(dtm_op_kind kind) {
-    return kind <= DTM_OP_STATE || kind == DTM_OP_FILL || kind == DTM_OP_SCATTER || kind >= DTM_OP_TOP ||
-           kind == DTM_OP_EXPAND;
+    bool sink = kind >= DTM_OP_REPORT && kind <= DTM_OP_GRADIENT;
+    return kind <= DTM_OP_STATE || kind == DTM_OP_FILL || kind == DTM_OP_SCATTER || kind == DTM_OP_EXPAND ||
+           (kind >= DTM_OP_TOP && !sink);
+}
+
+static bool has_dim(const verifier *v, dtm_value value, dtm_dim dim) {
+    return dtm_type_dim_index(dtm_value_type(v->module, value), dim) >= 0;
+}
+
+static bool is_listed(const dtm_attributes *a, dtm_dim dim) {
+    for (int i = 0; i < a->n_over; i++)
+        if (a->over[i] == dim) return true;
+    return false;
+}
+
+/* The result has x's dimensions and those it adds, in any order. */
+static void check_expand(verifier *v, const dtm_op_data *op) {
+    const dtm_attributes *a = &op->attributes;
+    const dtm_type_data *from = dtm_value_type(v->module, op->operands[0]), *to = dtm_value_type(v->module, op->results[0]);
+    bool fits = from->dtype == to->dtype;
+    for (int d = 0; d < to->rank; d++) fits &= has_dim(v, op->operands[0], to->dims[d]) || is_listed(a, to->dims[d]);
+    for (int d = 0; d < from->rank; d++) fits &= has_dim(v, op->results[0], from->dims[d]);
+    for (int d = 0; d < a->n_over; d++) fits &= has_dim(v, op->results[0], a->over[d]);
+    if (!fits)
+        BREAK(v, op, 504, "%s: %s is %s, which is not %s, %s, with the dimensions added", op_title(v, op),
+              name_of(v, op->results[0]), type_text(v, op->results[0]), name_of(v, op->operands[0]),
+              type_text(v, op->operands[0]));
+}
+
+/* (ids, dy over V): dy has the dimensions of gather's result, those of ids and the table's without V. */
+static void check_scatter(verifier *v, const dtm_op_data *op) {
+    const dtm_attributes *a = &op->attributes;
+    dtm_value ids = op->operands[0], dy = op->operands[1], table = op->results[0];
+    const dtm_type_data *of_ids = dtm_value_type(v->module, ids), *of_dy = dtm_value_type(v->module, dy),
+                        *of_table = dtm_value_type(v->module, table);
+    bool fits = a->n_over == 1 && of_ids->dtype == DTM_I32 && of_dy->dtype == of_table->dtype;
+    fits = fits && has_dim(v, table, a->over[0]) && !has_dim(v, ids, a->over[0]) && !has_dim(v, dy, a->over[0]);
+    for (int d = 0; fits && d < of_ids->rank; d++) fits = has_dim(v, dy, of_ids->dims[d]);
+    for (int d = 0; fits && d < of_table->rank; d++)
+        fits = of_table->dims[d] == a->over[0] || has_dim(v, dy, of_table->dims[d]);
+    for (int d = 0; fits && d < of_dy->rank; d++)
+        fits = has_dim(v, ids, of_dy->dims[d]) || has_dim(v, table, of_dy->dims[d]);
+    if (!fits)
+        BREAK(v, op, 504, "%s: %s is %s, which rows %s at indices %s do not make", op_title(v, op), name_of(v, table),
+              type_text(v, table), type_text(v, dy), type_text(v, ids));
 }
 
 static void check_shape(verifier *v, const dtm_op_data *op) {
+    if (op->kind == DTM_OP_EXPAND) check_expand(v, op);
+    if (op->kind == DTM_OP_SCATTER) check_scatter(v, op);
+    if (op->kind == DTM_OP_FILL && !dtm_value_is_constant(v->module, op->operands[0]))
+        BREAK(v, op, 504, "%s takes a number, not %s, %s", op_title(v, op), name_of(v, op->operands[0]),
+              type_text(v, op->operands[0]));
     if (has_explicit_type(op->kind)) return;
     dtm_type types[4];
     if (!dtm_infer(v->module, op->kind, op->operands, op->n_operands, &op->attributes, op->span, types)) {
@@ -245,7 +303,7 @@ static const char *collective_result(const dtm_op_data *op, dtm_type_data *type,
     case DTM_OP_SHARD:
         break;
     default:
-        return "it is no collective";
+        dtm_broken("verify", "%s is no collective", dtm_op_rows[op->kind].name);
     }
     /* The axes become the minor splits of `over`, in the order the result has them. */
     if (over < 0) return "it needs the dimension after `over`";
@@ -357,9 +415,9 @@ static void check_added(verifier *v, const dtm_op_data *op) {
 static void check_split(verifier *v, const on_axis *c, int factor) {
     const dtm_factor *f = &c->factors[factor];
     const dtm_op_data *op = c->op;
-    const char *dim = dtm_dim_name(v->module, f->names[0]), *axis = axis_name(v, c->axis);
     if (f->kind == DTM_FACTOR_FIXED || f->kind == DTM_FACTOR_NORMALISED)
-        BREAK(v, op, 506, "%s cannot be computed with %s split by %s", op_title(v, op), dim, axis);
+        BREAK(v, op, 506, "%s cannot be computed with %s split by %s", op_title(v, op), dim_text(v, f->names[0]),
+              axis_text(v, c->axis));
     bool keys_alike = false;
     for (uint32_t i = 0; i < judged_operands(op); i++) {
         int at;
@@ -369,8 +427,8 @@ static void check_split(verifier *v, const on_axis *c, int factor) {
             continue;
         }
         if (f->operand_dim[i] >= 0 ? is != SPLIT || at != f->operand_dim[i] : is != ALIKE)
-            BREAK(v, op, 506, "%s is split along %s by %s, but %s is %s", op_title(v, op), dim, axis,
-                  name_of(v, op->operands[i]), type_text(v, op->operands[i]));
+            BREAK(v, op, 506, "%s is split along %s by %s, but %s is %s", op_title(v, op), dim_text(v, f->names[0]),
+                  axis_text(v, c->axis), name_of(v, op->operands[i]), type_text(v, op->operands[i]));
     }
     for (uint32_t i = 0; i < op->n_results; i++) {
         int at;
@@ -381,7 +439,8 @@ static void check_split(verifier *v, const on_axis *c, int factor) {
             BREAK(v, op, must == SUM || must == MAX ? 507 : 506,
                   must == SUM || must == MAX ? "%s is split along %s by %s: each rank has a term, but %s is %s"
                                              : "%s is split along %s by %s, but %s is %s",
-                  op_title(v, op), dim, axis, name_of(v, op->results[i]), type_text(v, op->results[i]));
+                  op_title(v, op), dim_text(v, f->names[0]), axis_text(v, c->axis), name_of(v, op->results[i]),
+                  type_text(v, op->results[i]));
     }
 }
 
@@ -429,9 +488,7 @@ static void check_axis(verifier *v, dtm_op self, const on_axis *c) {
         if (!of_result && index >= judged_operands(op)) continue;
         if (state_on(dtm_value_type(v->module, value), c->axis, &dim) != SPLIT) continue;
         int factor = factor_of(c, of_result, index, dim);
-        if (factor < 0)
-            BREAK(v, op, 506, "%s: %s is split by %s along a dimension that cannot be", op_title(v, op),
-                  name_of(v, value), axis_name(v, c->axis));
+        if (factor < 0) dtm_broken("verify", "no factor of %s is a dimension of %s", op_title(v, op), name_of(v, value));
         check_split(v, c, factor);
         return;
     }
@@ -476,6 +533,14 @@ static bool same_blocks(const verifier *v, const cut_of *a, const cut_of *b) {
     }
 }
 
+/* "dp = 2, tp = 4" */
+static const char *cuts_text(const verifier *v, const dtm_dim_layout *layout) {
+    dtm_text text = {v->scratch, NULL, 0, 0};
+    for (int s = 0; s < layout->count; s++)
+        dtm_text_printf(&text, "%s%s", s ? ", " : "", axis_text(v, layout->splits[s].axis));
+    return text.data;
+}
+
 static void check_blocks(verifier *v, const dtm_op_data *op, const dtm_factor *f) {
     cut_of first = {NULL, 1, 0, 0};
     for (uint32_t i = 0; i < op->n_operands + op->n_results; i++) {
@@ -493,9 +558,9 @@ static void check_blocks(verifier *v, const dtm_op_data *op, const dtm_factor *f
         if (!first.layout)
             first = here;
         else if (!same_blocks(v, &first, &here))
-            BREAK(v, op, 506, "%s: blocks of %s differ: %s is %s, %s is %s", op_title(v, op),
-                  dtm_dim_name(v->module, f->names[0]), name_of(v, first.value), type_text(v, first.value),
-                  name_of(v, here.value), type_text(v, here.value));
+            BREAK(v, op, 506, "%s: blocks of %s by %s differ: %s is %s, %s is %s", op_title(v, op),
+                  dim_text(v, f->names[0]), cuts_text(v, first.layout->count ? first.layout : here.layout),
+                  name_of(v, first.value), type_text(v, first.value), name_of(v, here.value), type_text(v, here.value));
     }
 }
 
@@ -508,6 +573,17 @@ static void check_splits(verifier *v, dtm_op op) {
     for (size_t f = 0; f < c.n_factors && v->good; f++) check_blocks(v, data, &factors[f]);
 }
 
+/* The axes by which either is split, with their sizes. */
+static const char *axes_of_both(const verifier *v, dtm_value a, dtm_value b) {
+    dtm_text text = {v->scratch, NULL, 0, 0};
+    for (int axis = 0; axis < v->module->settings.mesh.count; axis++) {
+        bool splits = dtm_type_axis_dim(dtm_value_type(v->module, a), (uint8_t)axis) >= 0 ||
+                      dtm_type_axis_dim(dtm_value_type(v->module, b), (uint8_t)axis) >= 0;
+        if (splits) dtm_text_printf(&text, "%s%s", text.length ? ", " : "", axis_text(v, axis));
+    }
+    return text.length ? text.data : "no axis";
+}
+
 static void check_sink(verifier *v, const dtm_op_data *op) {
     for (uint32_t i = 0; i < op->n_operands; i++) {
         const dtm_type_data *type = dtm_value_type(v->module, op->operands[i]);
@@ -517,8 +593,9 @@ static void check_sink(verifier *v, const dtm_op_data *op) {
     }
     if ((op->kind == DTM_OP_STORE || op->kind == DTM_OP_GRADIENT) &&
         dtm_value_get(v->module, op->operands[0])->type != dtm_value_get(v->module, op->operands[1])->type)
-        BREAK(v, op, 506, "%s: %s is %s, %s is %s", op_title(v, op), name_of(v, op->operands[0]),
-              type_text(v, op->operands[0]), name_of(v, op->operands[1]), type_text(v, op->operands[1]));
+        BREAK(v, op, 506, "%s: %s is %s, %s is %s, with %s", op_title(v, op), name_of(v, op->operands[0]),
+              type_text(v, op->operands[0]), name_of(v, op->operands[1]), type_text(v, op->operands[1]),
+              axes_of_both(v, op->operands[0], op->operands[1]));
 }
 
 static void check_op(dtm_module *module, dtm_op op, void *state) {

@@ -67,23 +67,34 @@ static void bounds_of(const dtm_box *box, int64_t *begin, int64_t *end) {
 
 /* ---- loading ---- */
 
-static void describe_shape(int rank, const int64_t *shape, char *text, size_t size) {
+static void describe_stored(const dtm_stored_tensor *tensor, char *text, size_t size) {
     size_t length = (size_t)snprintf(text, size, "[");
-    for (int d = 0; d < rank && length < size; d++)
-        length += (size_t)snprintf(text + length, size - length, "%s%lld", d ? ", " : "", (long long)shape[d]);
+    for (int d = 0; d < tensor->rank && length < size; d++)
+        length += (size_t)snprintf(text + length, size - length, "%s%lld", d ? ", " : "", (long long)tensor->shape[d]);
     if (length < size) snprintf(text + length, size - length, "]");
 }
 
-static const dtm_stored_tensor *find(const dtm_safetensors *file, const dtm_stored_tensor *wanted, dtm_status *status) {
+/* "[D = 8, V = 64] (line 5)" */
+static void describe_weight(const dtm_plan_weight *w, char *text, size_t size) {
+    size_t length = (size_t)snprintf(text, size, "[");
+    for (int d = 0; d < w->rank && length < size; d++)
+        length += (size_t)snprintf(text + length, size - length, "%s%s = %lld", d ? ", " : "", w->dims[d].name,
+                                   (long long)w->dims[d].size);
+    if (length < size) length += (size_t)snprintf(text + length, size - length, "]");
+    if (length < size && w->line) snprintf(text + length, size - length, " (line %u)", w->line);
+}
+
+static const dtm_stored_tensor *find(const dtm_safetensors *file, const dtm_plan_weight *weight,
+                                     const dtm_stored_tensor *wanted, dtm_status *status) {
     const dtm_stored_tensor *found = dtm_safetensors_find(file, wanted->name);
     char wants[256], has[256];
-    describe_shape(wanted->rank, wanted->shape, wants, sizeof wants);
+    describe_weight(weight, wants, sizeof wants);
     if (!found) {
         dtm_status_fail(status, "%s has no weight `%s`: the program wants f32 %s", dtm_safetensors_path(file),
                         wanted->name, wants);
         return NULL;
     }
-    describe_shape(found->rank, found->shape, has, sizeof has);
+    describe_stored(found, has, sizeof has);
     bool same = found->rank == wanted->rank;
     for (int d = 0; same && d < found->rank; d++) same = found->shape[d] == wanted->shape[d];
     if (!same)
@@ -97,8 +108,12 @@ static const dtm_stored_tensor *find(const dtm_safetensors *file, const dtm_stor
 
 /* All are looked for before one is read: what is wrong with a file is said at once. */
 static bool load_from(dtm_rank *rank, const dtm_safetensors *file, const tensor_list *list, dtm_status *status) {
-    for (int64_t i = 0; i < list->count; i++)
-        if (!find(file, &list->tensors[i], status)) return false;
+    for (uint32_t w = 0; w < rank->plan->n_weights; w++) {
+        const dtm_plan_weight *weight = &rank->plan->weights[w];
+        int64_t copies = weight->state ? 0 : dtm_weight_copies(rank->plan, weight);
+        for (int64_t copy = 0; copy < copies; copy++)
+            if (!find(file, weight, &list->tensors[list->first[w] + copy], status)) return false;
+    }
     for (uint32_t w = 0; w < rank->plan->n_weights; w++) {
         const dtm_plan_weight *weight = &rank->plan->weights[w];
         if (weight->state) continue;

@@ -166,10 +166,14 @@ static bool read_flat(dtm_data *data, int64_t step, const dtm_data_input *input,
 
 /* ---- safetensors ---- */
 
-static void describe_shape(char *text, size_t size, int rank, const int64_t *shape) {
+/* dims: names, or NULL. */
+static void describe_shape(char *text, size_t size, int rank, const int64_t *shape, const char *const *dims) {
     size_t length = (size_t)snprintf(text, size, "[");
-    for (int d = 0; d < rank && length < size; d++)
-        length += (size_t)snprintf(text + length, size - length, "%s%lld", d ? ", " : "", (long long)shape[d]);
+    for (int d = 0; d < rank && length < size; d++) {
+        const char *name = dims ? dims[d] : NULL;
+        length += (size_t)snprintf(text + length, size - length, "%s%s%s%lld", d ? ", " : "", name ? name : "",
+                                   name ? " = " : "", (long long)shape[d]);
+    }
     if (length < size) snprintf(text + length, size - length, "]");
 }
 
@@ -187,10 +191,12 @@ static bool check_tensor(dtm_data *data, const dtm_data_input *input, dtm_status
     for (int d = 0; same && d < input->rank; d++) same = tensor->shape[d + 1] == input->shape[d];
     if (!same) {
         char has[200], wants[200];
-        describe_shape(has, sizeof has, tensor->rank, tensor->shape);
-        describe_shape(wants, sizeof wants, input->rank, input->shape);
-        return dtm_status_fail(status, "%s: tensor `%s` has the shape %s; it should be the steps and then %s",
-                               data->path, input->name, has, wants);
+        char line[32] = "";
+        describe_shape(has, sizeof has, tensor->rank, tensor->shape, NULL);
+        describe_shape(wants, sizeof wants, input->rank, input->shape, input->dims);
+        if (input->line) snprintf(line, sizeof line, " (line %u)", input->line);
+        return dtm_status_fail(status, "%s: tensor `%s` has the shape %s; it should be the steps and then %s%s",
+                               data->path, input->name, has, wants, line);
     }
     if (data->steps >= 0 && tensor->shape[0] != data->steps)
         return dtm_status_fail(status, "%s: tensor `%s` has %lld steps, another input has %lld", data->path,

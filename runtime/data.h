@@ -32,6 +32,9 @@ typedef struct dtm_data_input {
     int64_t shape[DTM_DATA_RANK];
     int64_t vocabulary;    /* i32: values must be below it; 0: any */
     bool accepts_negative; /* targets: a negative one is left out of the loss */
+    /* For messages; they stay the caller's: */
+    const char *dims[DTM_DATA_RANK]; /* names, or NULL */
+    uint32_t line;                   /* of the program; 0: none */
 } dtm_data_input;
 
 typedef struct dtm_data_options {

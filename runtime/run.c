@@ -59,8 +59,12 @@ static bool open_data(session *s, dtm_status *status) {
                                      .is_f32 = in->dtype == DTM_PLAN_F32,
                                      .rank = in->rank,
                                      .vocabulary = in->limit,
-                                     .accepts_negative = !is_looked_up(plan, i)};
-        for (int d = 0; d < in->rank; d++) inputs[i].shape[d] = in->dims[d].size;
+                                     .accepts_negative = !is_looked_up(plan, i),
+                                     .line = in->line};
+        for (int d = 0; d < in->rank; d++) {
+            inputs[i].shape[d] = in->dims[d].size;
+            inputs[i].dims[d] = in->dims[d].name;
+        }
         if (in->dtype != DTM_PLAN_F32 && in->dtype != DTM_PLAN_I32)
             ok = dtm_status_fail(status, "input `%s`: this version reads inputs of f32 and i32", in->name);
     }

@@ -336,7 +336,7 @@ static void test_permutation(void) {
     }
 }
 
-static dtm_data_input flat_inputs[2] = {{"tokens", false, 2, {6, 4}, 256, false},
+static dtm_data_input flat_inputs[2] = {{"tokens", false, 2, {6, 4}, 256, false, {NULL}, 0},
                                         {"targets", false, 2, {6, 4}, 256, true}};
 
 /* Fault 60: ten samples, six a step, read by one rank and by three. */
@@ -419,7 +419,7 @@ static void test_tensor_data(void) {
     CHECK_OK(dtm_safetensors_writer_close(writer, &status) && dtm_safetensors_commit(path, &status), &status);
     dtm_safetensors_layout_free(layout);
 
-    dtm_data_input inputs[2] = {{"tokens", false, 2, {2, 4}, 20, false}, {"x", true, 1, {5}, 0, false}};
+    dtm_data_input inputs[2] = {{"tokens", false, 2, {2, 4}, 20, false, {NULL}, 0}, {"x", true, 1, {5}, 0, false, {NULL}, 0}};
     dtm_data_options options = {path, DTM_DATA_SAFETENSORS, inputs, 2, .steps = 3};
     dtm_data *data;
     CHECK(dtm_data_is_safetensors(path) && !dtm_data_is_safetensors("a.bin"));
