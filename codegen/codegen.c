@@ -336,26 +336,14 @@ static void lower_number(dtm_generator *g, dtm_op op) {
 
 /* ---- layouts ---- */
 
-/* Memory has written the algorithm down where there are several. */
-static dtm_algorithm algorithm_of(const dtm_op_data *data) {
-    for (int a = 0; a < DTM_ALGORITHMS; a++)
-        if (data->attributes.flags & (1u << a)) return (dtm_algorithm)a;
-    return DTM_ALGORITHM_PAIRWISE;
-}
-
 static void lower_collective(dtm_generator *g, dtm_op op) {
-    static const dtm_collective_kind kinds[DTM_OP_KINDS] = {[DTM_OP_ALL_REDUCE] = DTM_COLLECTIVE_ALL_REDUCE,
-                                                            [DTM_OP_ALL_GATHER] = DTM_COLLECTIVE_ALL_GATHER,
-                                                            [DTM_OP_REDUCE_SCATTER] = DTM_COLLECTIVE_REDUCE_SCATTER,
-                                                            [DTM_OP_ALL_TO_ALL] = DTM_COLLECTIVE_ALL_TO_ALL,
-                                                            [DTM_OP_PERMUTE] = DTM_COLLECTIVE_ALL_TO_ALL};
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
     dtm_staging staging = dtm_staging_of(module_of(g), op);
     int64_t scratch = (int64_t)data->attributes.number[DTM_COLLECTIVE_SCRATCH];
     dtm_plan_tensor *tensors = dtm_arena_alloc(g->arena, data->n_operands * sizeof *tensors);
     for (uint32_t i = 0; i < data->n_operands; i++)
         tensors[i] = (dtm_plan_tensor){dtm_buffer_index(g, data->operands[i]), dtm_buffer_index(g, data->results[i])};
-    dtm_plan_collective made = {.kind = kinds[data->kind], .algorithm = algorithm_of(data),
+    dtm_plan_collective made = {.kind = dtm_collective_kind_of(data->kind), .algorithm = dtm_collective_algorithm(data),
                                 .dtype = g->buffers[tensors[0].input].dtype,
                                 .max = !dtm_fault(11) && (dtm_value_type(module_of(g), data->operands[0])->max & data->attributes.axes) != 0,
                                 .axes = data->attributes.axes, .count = data->n_operands, .tensors = tensors};

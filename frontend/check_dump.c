@@ -2,9 +2,16 @@
  * they are set to its end. */
 #include "frontend/checker.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- suffixes ---- */
+
+static const double MOST_BYTES = 0x1p52; /* whole numbers below it are exact, and so are their sums */
+
+static bool is_whole(double number, double least, double most) {
+    return number >= least && number <= most && number == floor(number);
+}
 
 /* at OFFSET, or at OFFSET + (NAME + SHIFT) % MODULUS * STRIDE */
 static bool take_storage(dtm_checker *c, const dtm_expr *at, dtm_storage *storage) {
@@ -28,6 +35,11 @@ static bool take_storage(dtm_checker *c, const dtm_expr *at, dtm_storage *storag
             return false;
     }
     if (!dtm_checker_number(c, rest ? at->left : at, &offset)) return false;
+    if (!is_whole(offset, 0, MOST_BYTES) || !is_whole(stride, 0, MOST_BYTES) || !is_whole(modulus, 1, UINT32_MAX) ||
+        !is_whole(shift, 0, UINT32_MAX)) {
+        dtm_error(c->context, at->span, 222, "places in storage are whole numbers of at least 0, a modulus of at least 1");
+        return false;
+    }
     *storage = (dtm_storage){(int64_t)offset, (int64_t)stride, (uint32_t)modulus, (uint32_t)shift};
     return true;
 }

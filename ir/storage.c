@@ -206,6 +206,44 @@ bool dtm_runs_collective(dtm_op_kind kind) {
            kind == DTM_OP_ALL_TO_ALL || kind == DTM_OP_PERMUTE;
 }
 
+dtm_collective_kind dtm_collective_kind_of(dtm_op_kind kind) {
+    switch (kind) {
+    case DTM_OP_ALL_REDUCE: return DTM_COLLECTIVE_ALL_REDUCE;
+    case DTM_OP_ALL_GATHER: return DTM_COLLECTIVE_ALL_GATHER;
+    case DTM_OP_REDUCE_SCATTER: return DTM_COLLECTIVE_REDUCE_SCATTER;
+    default: return DTM_COLLECTIVE_ALL_TO_ALL;
+    }
+}
+
+dtm_algorithm dtm_collective_algorithm(const dtm_op_data *op) {
+    for (int a = 0; a < DTM_ALGORITHMS; a++)
+        if (op->attributes.flags & (1u << a)) return (dtm_algorithm)a;
+    return DTM_ALGORITHM_PAIRWISE;
+}
+
+/* Every part is taken to be as large as the largest. */
+int64_t dtm_collective_scratch(const dtm_module *module, dtm_arena *arena, dtm_op op, dtm_algorithm algorithm) {
+    const dtm_op_data *data = &module->ops[op];
+    dtm_collective_kind kind = dtm_collective_kind_of(data->kind);
+    int64_t group = 1, in = 0, out = 0, most = 0;
+    for (int a = 0; a < module->settings.mesh.count; a++)
+        if (data->attributes.axes >> a & 1) group *= module->settings.mesh.axes[a].size;
+    int64_t element = dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype);
+    for (uint32_t i = 0; i < data->n_operands; i++) {
+        in += dtm_local_bytes_max(module, module->values[data->operands[i]].type);
+        out += dtm_local_bytes_max(module, module->values[data->results[i]].type);
+    }
+    bool whole = kind == DTM_COLLECTIVE_ALL_REDUCE || kind == DTM_COLLECTIVE_ALL_TO_ALL;
+    int64_t part = ((in > out) == whole ? in : out) / element;
+    int64_t *counts = dtm_arena_alloc(arena, (size_t)(group + 1) * sizeof *counts);
+    for (int64_t i = 0; i < group; i++) counts[i] = part;
+    for (int64_t i = 0; i < group && i <= 64; i++) { /* ranks beyond are like these */
+        int64_t bytes = dtm_collective_scratch_bytes(kind, algorithm, (int)group, (int)i, counts, element);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 /* Whether the blocks that `split` cuts out of `whole` lie one after another, in the order of the group's ranks: nothing
  * stands before the dimension that is cut, and the axes that cut it are in the mesh's order. */
 static bool parts_in_order(const dtm_module *module, const dtm_type_data *whole, const dtm_type_data *split) {

@@ -10,6 +10,7 @@
 #define DTM_STORAGE_H
 
 #include "ir/ir.h"
+#include "runtime/comm/algorithm.h"
 
 enum { DTM_STORAGE_ALIGN = 64 };
 
@@ -64,6 +65,11 @@ typedef struct dtm_staging {
     int64_t in_bytes, out_bytes;
 } dtm_staging;
 bool dtm_runs_collective(dtm_op_kind kind);
+dtm_collective_kind dtm_collective_kind_of(dtm_op_kind kind);
+/* The algorithm that memory has written down as a flag; where there is but one, that. */
+dtm_algorithm dtm_collective_algorithm(const dtm_op_data *op);
+/* Bytes of scratch that a collective takes, the most of any rank. */
+int64_t dtm_collective_scratch(const dtm_module *module, dtm_arena *arena, dtm_op op, dtm_algorithm algorithm);
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
 
 /* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */
@@ -81,5 +87,10 @@ typedef struct dtm_memory_account {
     dtm_value peak; /* a value set where most is alive */
 } dtm_memory_account;
 dtm_memory_account dtm_memory_account_of(const dtm_module *module);
+
+/* The laws of storage, part of dtm_module_verify after the pass memory: what lies in the arena lies within it, and
+ * collectives have the scratch they take. That values do not overlay each other while they live is seen by interpreting
+ * (E0597). Errors are counted by the context. */
+void dtm_storage_verify(dtm_module *module, dtm_arena *scratch);
 
 #endif

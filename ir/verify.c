@@ -1,6 +1,6 @@
 /* The verifier: every law a module must keep, at any stage. Each break is one E05xx with the line of the operator. It
  * reads the factor rules (ir/factors.c) and never repairs anything. */
-#include "ir/ir.h"
+#include "ir/storage.h"
 
 #include <string.h>
 
@@ -636,6 +636,11 @@ bool dtm_module_verify(dtm_module *module) {
     v.order = dtm_arena_alloc(v.scratch, module->n_ops * sizeof *v.order);
     dtm_walk(module, number_op, &v);
     dtm_walk(module, check_op, &v);
+    if (v.good && strcmp(dtm_string_text(module->context, module->after), "memory") == 0) {
+        size_t errors = dtm_error_count(module->context);
+        dtm_storage_verify(module, v.scratch);
+        v.good = dtm_error_count(module->context) == errors;
+    }
     dtm_arena_destroy(v.scratch);
     return v.good;
 }

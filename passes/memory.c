@@ -520,27 +520,6 @@ static void visit_stored(dtm_module *module, dtm_op op, void *state) {
 
 /* ---- collectives ---- */
 
-/* The most any rank needs: every part as large as the largest. */
-static int64_t scratch_of(dtm_module *module, dtm_op op, dtm_algorithm algorithm) {
-    const dtm_op_data *data = &module->ops[op];
-    dtm_collective_kind kind = dtm_collective_cost_of(module, op).kind;
-    int64_t group = dtm_group_size(module, data->attributes.axes), in = 0, out = 0, most = 0;
-    int64_t element = dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype);
-    for (uint32_t i = 0; i < data->n_operands; i++) {
-        in += dtm_local_bytes_max(module, module->values[data->operands[i]].type);
-        out += dtm_local_bytes_max(module, module->values[data->results[i]].type);
-    }
-    bool whole = kind == DTM_COLLECTIVE_ALL_REDUCE || kind == DTM_COLLECTIVE_ALL_TO_ALL;
-    int64_t part = ((in > out) == whole ? in : out) / element;
-    int64_t *counts = dtm_arena_alloc(module->arena, (size_t)(group + 1) * sizeof *counts);
-    for (int64_t i = 0; i < group; i++) counts[i] = part;
-    for (int64_t i = 0; i < group && i <= 64; i++) { /* ranks beyond are like these */
-        int64_t bytes = dtm_collective_scratch_bytes(kind, algorithm, (int)group, (int)i, counts, element);
-        if (bytes > most) most = bytes;
-    }
-    return most;
-}
-
 /* Collectives of which there are several algorithms carry the one that cost picks, as a flag, and all of them the scratch
  * memory they need: workspace, plan and ledger then speak of the same. Bit a is algorithm a. */
 static void visit_algorithm(dtm_module *module, dtm_op op, void *state) {
@@ -548,7 +527,7 @@ static void visit_algorithm(dtm_module *module, dtm_op op, void *state) {
     if (!dtm_runs_collective(module->ops[op].kind)) return;
     dtm_algorithm algorithm = *dtm_op_rows[module->ops[op].kind].flags ? dtm_algorithm_of(module, op) : DTM_ALGORITHM_PAIRWISE;
     if (*dtm_op_rows[module->ops[op].kind].flags) module->ops[op].attributes.flags = 1u << algorithm;
-    module->ops[op].attributes.number[DTM_COLLECTIVE_SCRATCH] = (double)scratch_of(module, op, algorithm);
+    module->ops[op].attributes.number[DTM_COLLECTIVE_SCRATCH] = (double)dtm_collective_scratch(module, module->arena, op, algorithm);
 }
 
 bool dtm_pass_memory(dtm_module *module) {

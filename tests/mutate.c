@@ -2,10 +2,11 @@
  * the scanner and often the parser. Whatever it is, dtmc's front end and passes must end soon, without a crash or a leak,
  * with a module or with an error; what parses must print, and print again the same.
  *
- *     mutate [--count 10000] [--seed 1] FILE.dtm..
+ *     mutate [--count 10000] [--seed 1] FILE.dtm|FILE.case..
  *
  * Build it with the sanitizers. Programs that the mutants start from are the files, and the dump of each after every
- * pass. The last line is `N passed, N failed`; a failing input stays in /tmp/dtm-mutant-SEED-N.dtm. */
+ * pass; of a case (run.c) the programs and dumps in it, which break the rules of the verifier one by one. The last line is `N passed, N failed`; a failing input stays in /tmp/dtm-mutant-SEED-N.dtm. */
+#include "codegen/codegen.h"
 #include "frontend/ast.h"
 #include "frontend/check.h"
 #include "frontend/format.h"
@@ -62,7 +63,9 @@ static void check_compile(const char *path, bool passes) {
     if (module && dtm_error_count(context)) broken("a module in spite of errors");
     if (module && passes && dtm_module_verify(module)) {
         dtm_pipeline_options pipeline = {.verify = true};
-        if (!dtm_pipeline_run(module, &pipeline) && !dtm_error_count(context)) broken("a pass failed without an error");
+        dtm_text plan = {.arena = dtm_context_arena(context)}, kernels = plan;
+        bool made = dtm_pipeline_run(module, &pipeline) && dtm_codegen(module, &plan, &kernels);
+        if (!made && !dtm_error_count(context)) broken("a pass failed without an error");
     }
     FILE *sink = fopen("/dev/null", "w");
     if (sink) dtm_diagnostics_print(context, sink, true), fclose(sink);
@@ -210,13 +213,17 @@ static void add_dump(dtm_module *module, const char *pass, void *unused) {
     add_seed(out.data);
 }
 
-static void add_file(const char *path) {
+static const char *read_file(const char *path) {
     FILE *file = fopen(path, "r");
     static char text[1 << 20];
     if (!file) perror(path), exit(2);
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     fclose(file);
-    add_seed(text);
+    return text;
+}
+
+static void add_program(const char *path) {
+    add_seed(read_file(path));
     static const dtm_check_options options;
     dtm_context *context = dtm_context_create();
     dtm_module *module = dtm_check(context, path, &options);
@@ -227,6 +234,26 @@ static void add_file(const char *path) {
     }
     dtm_module_destroy(module);
     dtm_context_destroy(context);
+}
+
+/* The text before `---- expect` is programs, each but the first behind `---- file NAME`. */
+static void add_case(const char *path) {
+    char *text = strdup(read_file(path)), *at = text, *next;
+    char *end = text ? strstr(text, "\n---- expect") : NULL;
+    if (end) *end = 0;
+    for (; at; at = next) {
+        next = strstr(at, "\n---- file ");
+        if (next) *next++ = 0;
+        if (*at == '-') at += strcspn(at, "\n");
+        if (strstr(at, "model")) add_seed(at);
+    }
+    free(text);
+}
+
+static void add_file(const char *path) {
+    size_t length = strlen(path);
+    if (length > 5 && !strcmp(path + length - 5, ".case")) add_case(path);
+    else add_program(path);
 }
 
 /* ---- batches, each in a process of its own ---- */

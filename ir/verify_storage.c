@@ -1,0 +1,68 @@
+/* The verifier's laws of storage (E0510), after the pass memory. */
+#include "ir/storage.h"
+
+typedef struct places {
+    dtm_module *module;
+    dtm_arena *scratch;
+    const bool *stored;
+    int64_t top; /* where the workspace begins */
+} places;
+
+#define BREAK(p, op, ...)                                                                                              \
+    do {                                                                                                               \
+        dtm_error((p)->module->context, (op)->span, 510, __VA_ARGS__);                                                 \
+        return;                                                                                                        \
+    } while (0)
+
+static void check_place(const places *p, const dtm_op_data *op, dtm_value value) {
+    const dtm_storage *s = &dtm_value_get(p->module, value)->storage;
+    const char *name = dtm_value_name(p->module, value);
+    int64_t bytes = dtm_local_bytes_max(p->module, dtm_value_get(p->module, value)->type);
+    long long offset = s->offset, stride = s->stride, last;
+    if (offset < 0) BREAK(p, op, "%s has no place in the arena", name);
+    if (offset % DTM_STORAGE_ALIGN || stride % DTM_STORAGE_ALIGN)
+        BREAK(p, op, "%s lies at byte %lld, slots %lld bytes apart: both are multiples of %d", name, offset, stride,
+              DTM_STORAGE_ALIGN);
+    if (s->modulus > 1 && !dtm_value_repeat(p->module, value))
+        BREAK(p, op, "%s has %u slots by copy, but stands in no repeat", name, s->modulus);
+    if (s->modulus > 1 && stride < bytes)
+        BREAK(p, op, "%s has slots of %lld bytes, %lld bytes apart", name, (long long)bytes, stride);
+    if (__builtin_mul_overflow((int64_t)s->modulus - 1, stride, &last) ||
+        __builtin_add_overflow(last, offset + bytes, &last) || last > p->top)
+        BREAK(p, op, "%s, %lld bytes at byte %lld, reaches beyond byte %lld, where values end", name, (long long)bytes,
+              offset, (long long)p->top);
+}
+
+static void check_scratch(const places *p, dtm_op self) {
+    const dtm_op_data *op = dtm_op_get(p->module, self);
+    const char *name = dtm_op_rows[op->kind].name;
+    int64_t group = 1, has = (int64_t)op->attributes.number[DTM_COLLECTIVE_SCRATCH];
+    for (int a = 0; a < p->module->settings.mesh.count; a++)
+        if (op->attributes.axes >> a & 1) group *= p->module->settings.mesh.axes[a].size;
+    dtm_algorithm algorithm = dtm_collective_algorithm(op);
+    if (!dtm_algorithm_fits(dtm_collective_kind_of(op->kind), algorithm, (int)group))
+        BREAK(p, op, "`%s` cannot be done by %s on %lld ranks", name, dtm_algorithm_name(algorithm), (long long)group);
+    int64_t takes = dtm_collective_scratch(p->module, p->scratch, self, algorithm);
+    if (has < takes)
+        BREAK(p, op, "`%s` by %s on %lld ranks takes %lld bytes of scratch, not %lld", name,
+              dtm_algorithm_name(algorithm), (long long)group, (long long)takes, (long long)has);
+}
+
+static void check_op(dtm_module *module, dtm_op op, void *state) {
+    const places *p = state;
+    const dtm_op_data *data = dtm_op_get(module, op);
+    for (uint32_t i = 0; i < data->n_results; i++)
+        if (p->stored[data->results[i]]) check_place(p, data, data->results[i]);
+    if (dtm_runs_collective(data->kind)) check_scratch(p, op);
+}
+
+void dtm_storage_verify(dtm_module *module, dtm_arena *scratch) {
+    places p = {module, scratch, dtm_stored(module, scratch), 0};
+    p.top = module->arena_bytes - dtm_workspace_most(module, false) - dtm_constants_bytes(module);
+    if (p.top >= 0) {
+        dtm_walk(module, check_op, &p);
+        return;
+    }
+    dtm_error(module->context, (dtm_span){0, 0, 0}, 510, "an arena of %lld bytes: the workspace at its end takes %lld",
+              (long long)module->arena_bytes, (long long)(module->arena_bytes - p.top));
+}
