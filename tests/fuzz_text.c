@@ -1,5 +1,6 @@
 /* libFuzzer's target for programs and dumps: whatever the text, the parser, `fmt`, check and verifier end with a module
- * or with errors. Seeds: the programs in examples, and dumps of them. */
+ * or with errors. Seeds: what `mutate --write` writes (dumps of programs after every pass, and dumps that break each rule
+ * of the verifier), and the programs in examples. */
 #include "frontend/ast.h"
 #include "frontend/check.h"
 #include "frontend/format.h"

@@ -3,6 +3,7 @@
  * with a module or with an error; what parses must print, and print again the same.
  *
  *     mutate [--count 10000] [--seed 1] FILE.dtm|FILE.case..
+ *     mutate --write FOLDER FILE.dtm|FILE.case..      only writes what they start from, for fuzz_text
  *
  * Build it with the sanitizers. Programs that the mutants start from are the files, and the dump of each after every
  * pass; of a case (run.c) the programs and dumps in it, which break the rules of the verifier one by one. The last line is `N passed, N failed`; a failing input stays in /tmp/dtm-mutant-SEED-N.dtm. */
@@ -13,9 +14,11 @@
 #include "passes/pipeline.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -309,15 +312,27 @@ static int run(uint64_t seed, int count) {
     return failed;
 }
 
+static void write_seeds(const char *folder) {
+    char path[4200];
+    if (mkdir(folder, 0777) && errno != EEXIST) perror(folder), exit(2);
+    for (int i = 0; i < n_seeds; i++) {
+        snprintf(path, sizeof path, "%.4000s/%d.dtm", folder, i);
+        write_file(path, seeds[i]);
+    }
+}
+
 int main(int argc, char **argv) {
     int count = 10000;
     uint64_t seed = 1;
+    const char *folder = NULL;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--count") == 0 && i + 1 < argc) count = atoi(argv[++i]);
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) seed = strtoull(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--write") == 0 && i + 1 < argc) folder = argv[++i];
         else add_file(argv[i]);
     }
     if (!n_seeds) return fprintf(stderr, "usage: mutate [--count N] [--seed N] FILE.dtm..\n"), 2;
+    if (folder) return write_seeds(folder), 0;
     int failed = run(seed, count);
     printf("%d passed, %d failed\n", count - failed, failed);
     return failed != 0;
