@@ -266,19 +266,6 @@ static void test_philox(void) {
         }
 }
 
-static void test_normal(void) {
-    enum { N = 40000 };
-    double sum = 0, square = 0, fourth = 0, next = 0, last = 0;
-    for (uint64_t i = 0; i < N; i++) {
-        const double x = dtm_random_normal(3, 4, i);
-        sum += x, square += x * x, fourth += x * x * x * x, next += x * last, last = x;
-    }
-    CHECK(fabs(sum / N) < 0.02, "mean %g", sum / N);
-    CHECK(fabs(square / N - 1) < 0.03, "variance %g", square / N);
-    CHECK(fabs(fourth / N - 3) < 0.2, "fourth moment %g", fourth / N);
-    CHECK(fabs(next / N) < 0.02, "neighbours correlate: %g", next / N);
-}
-
 /* ---- matmul ---- */
 
 typedef struct matmul_case {
@@ -751,7 +738,6 @@ int main(void) {
     }
     test_prelude();
     test_philox();
-    test_normal();
     test_matmul("tiles");
     test_matmul("onednn");
     test_attention(250);

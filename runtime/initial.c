@@ -1,13 +1,13 @@
 /* Initial weights. Element e, counted row-major in the whole tensor of one copy, of the weight with path p (copy
- * numbers in it) is a function of (seed, p, e) alone, so that every mesh begins alike. Runs of the innermost dimension
- * are drawn one after another, cut among the threads. */
+ * numbers in it) is a function of (seed, p, e) alone, so that every mesh begins alike. The block that a rank holds is
+ * drawn in runs of elements that follow each other in the whole tensor too, cut among the threads. */
 #include "ir/fault.h"
 #include "runtime/rank.h"
 
-#include "kernels/cpu/random.h"
+#include "kernels/cpu/draw.h"
 
-#include <math.h>
-#include <string.h>
+/* Elements of a thread's least share, and where shares are cut: pages, so that each is first touched by one thread. */
+enum { GRAIN = 1024 };
 
 /* FNV-1a, 64 bits: the stream of a weight. */
 static uint64_t stream_of(const char *path) {
@@ -18,27 +18,23 @@ static uint64_t stream_of(const char *path) {
 
 typedef struct filling {
     const dtm_plan_weight *weight;
+    const dtm_draw *draw;
     dtm_box box;
+    int outer;     /* dimensions before those that a run covers */
+    int64_t width; /* elements of a run */
     float *to;
     uint64_t seed, stream;
 } filling;
 
-/* The cosine and the sine of one pair of words make two neighbours (kernels/cpu/random.h). */
-static void draw_normal(const filling *f, uint64_t element, int64_t count, float *to) {
-    const double deviation = f->weight->a;
-    int64_t i = 0;
-    if (element % 2 && count) to[i++] = (float)(deviation * (double)dtm_random_normal(f->seed, f->stream, element));
-    for (; i + 1 < count; i += 2) {
-        const uint64_t index = element + (uint64_t)i;
-        const dtm_philox four = dtm_philox_block(f->seed, f->stream, index / 4);
-        const uint32_t *pair = four.word + (index & 2);
-        const double radius = sqrt(-2 * log(((double)pair[0] + 1) * 0x1p-32));
-        double sine, cosine;
-        sincos(0x1.921fb54442d18p2 * 0x1p-32 * pair[1], &sine, &cosine);
-        to[i] = (float)(deviation * (double)(float)(radius * cosine));
-        to[i + 1] = (float)(deviation * (double)(float)(radius * sine));
+/* A run covers the last dimensions that are held whole and the part that is held of the one before. */
+static void measure_runs(filling *f) {
+    f->outer = f->box.rank;
+    f->width = 1;
+    for (bool all = true; all && f->outer > 0; f->outer--) {
+        const dtm_span span = f->box.spans[f->outer - 1];
+        all = span.size == f->weight->dims[f->outer - 1].size;
+        f->width *= span.size;
     }
-    if (i < count) to[i] = (float)(deviation * (double)dtm_random_normal(f->seed, f->stream, element + (uint64_t)i));
 }
 
 static void draw(const filling *f, uint64_t element, int64_t count, float *to) {
@@ -46,47 +42,54 @@ static void draw(const filling *f, uint64_t element, int64_t count, float *to) {
     float constant = w->init == DTM_PLAN_ONES ? 1 : w->init == DTM_PLAN_NUMBER ? (float)w->a : 0;
     switch (w->init) {
     case DTM_PLAN_NORMAL:
-        draw_normal(f, element, count, to);
+        f->draw->normal(f->seed, f->stream, element, count, w->a, to);
         return;
     case DTM_PLAN_UNIFORM:
-        dtm_random_fill(f->seed, f->stream, element, count, to);
-        for (int64_t i = 0; i < count; i++) to[i] = (float)(w->a + (w->b - w->a) * (double)to[i]);
+        f->draw->uniform(f->seed, f->stream, element, count, w->a, w->b, to);
         return;
     default:
         for (int64_t i = 0; i < count; i++) to[i] = constant;
     }
 }
 
-/* Rows [begin, end): the combinations of all dimensions but the last. */
-static void fill_rows(void *argument, int64_t begin, int64_t end, int thread) {
+/* Where run `run` begins in the whole tensor. */
+static int64_t first_element(const filling *f, int64_t run) {
+    int64_t stride = 1, element = 0;
+    for (int d = f->box.rank - 1; d >= 0; d--) {
+        int64_t at = 0;
+        if (d < f->outer) at = run % f->box.spans[d].size, run /= f->box.spans[d].size;
+        element += (f->box.spans[d].begin + at) * stride;
+        stride *= dtm_fault(37) && d == f->box.rank - 1 ? f->box.spans[d].size : f->weight->dims[d].size;
+    }
+    return element;
+}
+
+/* Elements [begin, end) of the block. */
+static void fill(void *argument, int64_t begin, int64_t end, int thread) {
     const filling *f = argument;
     (void)thread;
-    int last = f->box.rank - 1;
-    int64_t width = last >= 0 ? f->box.spans[last].size : 1;
-    for (int64_t row = begin; row < end; row++) {
-        int64_t rest = row, element = last >= 0 ? f->box.spans[last].begin : 0;
-        int64_t stride = last < 0 ? 1 : dtm_fault(37) ? width : f->weight->dims[last].size;
-        for (int d = last - 1; d >= 0; d--) {
-            element += (f->box.spans[d].begin + rest % f->box.spans[d].size) * stride;
-            rest /= f->box.spans[d].size;
-            stride *= f->weight->dims[d].size;
-        }
-        draw(f, (uint64_t)element, width, f->to + row * width);
+    while (begin < end) {
+        int64_t run = begin / f->width, skipped = begin % f->width, rest = f->width - skipped;
+        int64_t here = rest < end - begin ? rest : end - begin;
+        draw(f, (uint64_t)(first_element(f, run) + skipped), here, f->to + begin);
+        begin += here;
     }
 }
 
 void dtm_rank_initialize(dtm_rank *rank) {
     for (uint32_t i = 0; i < rank->plan->n_weights; i++) {
         const dtm_plan_weight *w = &rank->plan->weights[i];
-        filling f = {.weight = w, .box = dtm_rank_box(rank, w->buffer), .seed = rank->seed};
-        int64_t rows = 1;
-        for (int d = 0; d + 1 < f.box.rank; d++) rows *= f.box.spans[d].size;
+        filling f = {.weight = w,
+                     .draw = dtm_draw_at(rank->level),
+                     .box = dtm_rank_box(rank, w->buffer),
+                     .seed = rank->seed};
+        measure_runs(&f);
         for (int64_t copy = 0; copy < dtm_weight_copies(rank->plan, w); copy++) {
             char name[512];
             dtm_weight_name(rank->plan, w, copy, name, sizeof name);
             f.stream = stream_of(name);
             f.to = dtm_rank_buffer_copy(rank, w->buffer, copy);
-            dtm_pool_run(rank->pool, fill_rows, &f, rows, 1);
+            dtm_pool_run(rank->pool, fill, &f, dtm_box_elements(&f.box), GRAIN);
         }
     }
 }

@@ -1,4 +1,5 @@
 #include "kernels/cpu/library.h"
+#include "kernels/cpu/draw.h"
 
 #include <string.h>
 
@@ -23,4 +24,8 @@ const dtm_kernel_entry *dtm_kernel_find_at(int level, const char *name) {
 
 const dtm_kernel_entry *dtm_kernel_find(const char *name) {
     return dtm_kernel_find_at(dtm_kernel_level(), name);
+}
+
+const dtm_draw *dtm_draw_at(int level) {
+    return level >= 4 ? &dtm_draw_v4 : level == 3 ? &dtm_draw_v3 : &dtm_draw_v1;
 }

@@ -7,11 +7,10 @@
  *     word    = philox(counter, key)[index % 4]
  *
  * index: the element's flat index in the whole tensor.  stream: dtm_random_stream(step, site) for dropout; a hash of
- * the weight's name for initial values. */
+ * the weight's name for initial values, which draw.c makes of these words. */
 #ifndef DTM_KERNELS_CPU_RANDOM_H
 #define DTM_KERNELS_CPU_RANDOM_H
 
-#include <math.h>
 #include <stdint.h>
 
 #define DTM_RANDOM static inline __attribute__((always_inline, unused))
@@ -70,17 +69,6 @@ static inline __attribute__((unused)) void dtm_random_fill(uint64_t seed, uint64
         whole[4 * b + 3] = dtm_random_unit(four.word[3]);
     }
     for (i += 4 * blocks; i < count; i++) out[i] = dtm_random_uniform(seed, stream, index + (uint64_t)i);
-}
-
-/* Normal, mean 0, deviation 1: Box and Muller from the words of the index's pair: the even index takes the cosine, the
- * odd one the sine. In double, so that machines agree to the last bit but for one number in some 10^8; for initial
- * weights, where time is small. Let the runtime's library, not generated code, fill weights: one copy, one rounding. */
-DTM_RANDOM float dtm_random_normal(uint64_t seed, uint64_t stream, uint64_t index) {
-    const dtm_philox four = dtm_philox_block(seed, stream, index / 4);
-    const uint32_t *pair = four.word + (index & 2);
-    const double radius = sqrt(-2 * log(((double)pair[0] + 1) * 0x1p-32)),
-                 angle = 0x1.921fb54442d18p2 * 0x1p-32 * pair[1];
-    return (float)(radius * (index & 1 ? sin(angle) : cos(angle)));
 }
 
 #endif
