@@ -2,6 +2,8 @@
  *
  *     # run: dtmc ir % --after shard          what is run by `sh -e` (several lines: one after the other)
  *     # limit: 60                             seconds it may take, 20 if not said
+ *     # processor: 1                          seconds of processor time that each of its processes may take
+ *     # memory: 200                           megabytes of address space that each may have
  *     # the rule that is tested, in words
  *     dim B = 8 ...                           the program: `%` is a file of this text, NAME.dtm for NAME.case
  *     ---- file other.dtm                     further files beside it, as many as needed
@@ -11,8 +13,11 @@
  *     ---- exit 1                             the exit status, if it is not 0
  *
  * The first lines stay in NAME.dtm, so line numbers are those of the case. A command runs in an empty folder with the
- * files of the case; programs of the --bin folders are on PATH, $SOURCE is the repository, and where either folder is printed it is written
- * $SOURCE or $HERE.
+ * files of the case; programs of the --bin folders are on PATH, $SOURCE is the repository, and where either folder is
+ * printed it is written $SOURCE or $HERE.
+ *
+ * The limits are of programs as they are built for users. Built with sanitizers, this program knows that those it runs are
+ * too: it then waits longer, and leaves out what bounds time and memory of the processes.
  *
  *     run --bin DIR.. --source DIR [--rewrite] FILE|FOLDER..      last line `N passed, N failed`; status 1 if one failed
  *
@@ -27,12 +32,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_OUTPUT = 16 << 20 };
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+enum { MAX_OUTPUT = 16 << 20, PATIENCE = SANITIZED ? 10 : 1 };
 
 static const char *source_folder;
 static char scratch[PATH_MAX]; /* where commands run */
@@ -103,6 +120,7 @@ typedef struct test_case {
     size_t program;  /* end of what is the program and its files */
     char *expected;  /* NULL: no `---- expect` */
     int status, limit;
+    int processor, memory; /* limits of each process, 0: none */
 } test_case;
 
 static bool starts(const char *line, const char *with) { return strncmp(line, with, strlen(with)) == 0; }
@@ -117,6 +135,8 @@ static void read_head(test_case *c) {
     for (const char *line = c->all.data; *line == '#'; line = next_line(line)) {
         const char *end = next_line(line);
         if (starts(line, "# limit: ")) c->limit = atoi(line + 9);
+        if (starts(line, "# processor: ")) c->processor = atoi(line + 13);
+        if (starts(line, "# memory: ")) c->memory = atoi(line + 10);
         if (!starts(line, "# run: ")) continue;
         for (const char *at = line + 7; at < end; at++) {
             bool lone = *at == '%' && (at[1] == ' ' || at[1] == '\n' || at[1] == 0);
@@ -159,6 +179,10 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static void set_limit(int resource, rlim_t most) {
+    if (!SANITIZED && most && setrlimit(resource, &(struct rlimit){most, most})) _exit(126);
+}
+
 /* Runs the commands; their output, and the exit status, 128 + the signal, or -1 where the time was up. */
 static int run_script(const test_case *c, text *output) {
     char log[2 * PATH_MAX];
@@ -170,11 +194,13 @@ static int run_script(const test_case *c, text *output) {
         setpgid(0, 0);
         int in = open("/dev/null", O_RDONLY), out = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
         if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0 || chdir(scratch)) _exit(126);
+        set_limit(RLIMIT_CPU, (rlim_t)c->processor);
+        set_limit(RLIMIT_AS, (rlim_t)c->memory * 1000000);
         execl("/bin/sh", "sh", "-e", "-c", c->script.data, (char *)NULL);
         _exit(127);
     }
     setpgid(child, child);
-    double end = now() + c->limit;
+    double end = now() + c->limit * PATIENCE;
     int status = 0;
     bool late = false;
     for (useconds_t nap = 500; waitpid(child, &status, WNOHANG) == 0; nap = nap < 20000 ? nap * 2 : nap) {
@@ -267,7 +293,7 @@ static void run_case(const char *path) {
         else failed++;
         if (!good) {
             printf("FAILED %s: ", path);
-            if (status < 0) printf("not done within %d s", c.limit);
+            if (status < 0) printf("not done within %d s", c.limit * PATIENCE);
             else if (status >= 128) printf("ended by signal %d", status - 128);
             else if (status != c.status) printf("exit status %d, not %d", status, c.status);
             else printf("%s", c.expected ? "other text" : "it has no `---- expect`");

@@ -113,6 +113,7 @@ static void compile_command(command *c, const dtm_toolchain *t, const char *fold
     add_split(c, compiler());
     add_split(c, "-std=c11 -w -c");
     add_split(c, flags);
+    add_split(c, DTM_CONFIG_SANITIZE);
     addf(c, "-I%s%s", t->include, "");
     addf(c, "%s/%s", folder, source);
     add(c, "-o");

@@ -167,13 +167,14 @@ static void print_pair(uint64_t pair) {
 }
 
 static bool parse(int argc, char **argv, plan *out, bool *judge_coverage) {
+    static char dtmc[PATH_MAX], compare[PATH_MAX], mpirun[PATH_MAX];
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--validate") == 0) out->checker.validate = true;
         else if (strcmp(argv[i], "--coverage") == 0) *judge_coverage = true;
-        else if (strcmp(argv[i], "--dtmc") == 0) out->checker.dtmc = realpath(value, NULL), i++;
-        else if (strcmp(argv[i], "--compare") == 0) out->checker.compare = realpath(value, NULL), i++;
-        else if (strcmp(argv[i], "--mpirun") == 0) out->checker.mpirun = realpath(value, NULL), i++;
+        else if (strcmp(argv[i], "--dtmc") == 0) out->checker.dtmc = realpath(value, dtmc), i++;
+        else if (strcmp(argv[i], "--compare") == 0) out->checker.compare = realpath(value, compare), i++;
+        else if (strcmp(argv[i], "--mpirun") == 0) out->checker.mpirun = realpath(value, mpirun), i++;
         else if (strcmp(argv[i], "--pairs") == 0) out->pairs = atoi(value), i++;
         else if (strcmp(argv[i], "--built") == 0) out->built = atoi(value), i++;
         else if (strcmp(argv[i], "--jobs") == 0) out->jobs = atoi(value), i++;

@@ -13,7 +13,7 @@ static int failures;
 
 /* A safetensors file: the length of its header, a JSON header, data. */
 typedef struct tensors {
-    char *header, *data;
+    char *file, *header, *data;
 } tensors;
 
 static char *read_file(const char *path, size_t *length) {
@@ -23,9 +23,11 @@ static char *read_file(const char *path, size_t *length) {
     *length = (size_t)ftell(file);
     rewind(file);
     char *bytes = calloc(1, *length + 1);
-    size_t got = fread(bytes, 1, *length, file);
+    bool whole = bytes && fread(bytes, 1, *length, file) == *length;
     fclose(file);
-    return got == *length ? bytes : NULL;
+    if (whole) return bytes;
+    free(bytes);
+    return NULL;
 }
 
 static tensors open_tensors(const char *path) {
@@ -34,9 +36,14 @@ static tensors open_tensors(const char *path) {
     uint64_t header;
     if (!bytes) return (tensors){0};
     memcpy(&header, bytes, sizeof header);
-    tensors t = {calloc(1, header + 1), bytes + 8 + header};
+    tensors t = {bytes, calloc(1, header + 1), bytes + 8 + header};
     memcpy(t.header, bytes + 8, header);
     return t;
+}
+
+static void close_tensors(tensors *t) {
+    free(t->file);
+    free(t->header);
 }
 
 /* The data of a tensor, or NULL. */
@@ -132,6 +139,10 @@ static void check_case(const char *folder, const char *name, int64_t steps) {
     dtm_interpretation_destroy(run);
     dtm_module_destroy(m);
     dtm_context_destroy(context);
+    close_tensors(&g.weights);
+    close_tensors(&g.data);
+    close_tensors(&g.gradients);
+    free(json);
 }
 
 int main(int argc, char **argv) {
