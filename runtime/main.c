@@ -107,6 +107,11 @@ static int run_mpi(dtm_program_run *run, int *argc, char ***argv) {
     return 1;
 }
 
+/* One rank that no launcher started needs no MPI, and is spared the start of it. */
+static bool alone(const dtm_plan *plan) {
+    return plan->ranks == 1 && launcher_rank() < 0;
+}
+
 /* The exit status, 1 too where what was printed did not all arrive. */
 static int printed(int exit_status) {
     bool flushed = fflush(stdout) == 0;
@@ -142,5 +147,5 @@ int main(int argc, char **argv) {
     }
     dtm_program_run run = {plan, &options};
     watch_signals();
-    return printed(options.local ? run_local(&run) : run_mpi(&run, &argc, &argv));
+    return printed(options.local || alone(plan) ? run_local(&run) : run_mpi(&run, &argc, &argv));
 }

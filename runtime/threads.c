@@ -25,8 +25,8 @@ typedef struct worker {
 struct dtm_pool {
     int threads, started, spins;
     worker *workers;
-    hwloc_topology_t topology;
-    hwloc_cpuset_t *places; /* of each thread, or NULL: not pinned */
+    hwloc_topology_t topology; /* or NULL: unknown */
+    hwloc_cpuset_t *places;    /* of each thread, or NULL: not pinned */
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     /* The job: written by the caller while no worker runs. */
@@ -139,11 +139,23 @@ static int quota(void) {
     return limited ? (int)((limit + period - 1) / period) : 1 << 20;
 }
 
-static bool load_topology(hwloc_topology_t *topology) {
-    if (hwloc_topology_init(topology) != 0) return false;
-    if (hwloc_topology_load(*topology) == 0) return true;
-    hwloc_topology_destroy(*topology);
-    return false;
+/* The machine as hwloc sees it, or NULL: once a process, as loading it takes milliseconds, and more the more plugins hwloc
+ * has. Never destroyed; nothing changes it. */
+static hwloc_topology_t machine;
+
+static void load_machine(void) {
+    hwloc_topology_t found;
+    if (hwloc_topology_init(&found) != 0) return;
+    if (hwloc_topology_load(found) == 0)
+        machine = found;
+    else
+        hwloc_topology_destroy(found);
+}
+
+static hwloc_topology_t topology(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load_machine);
+    return machine;
 }
 
 static int core_count(hwloc_topology_t topology) {
@@ -152,10 +164,8 @@ static int core_count(hwloc_topology_t topology) {
 }
 
 int dtm_pool_default_threads(int node_ranks) {
-    hwloc_topology_t topology;
-    if (!load_topology(&topology)) return 1;
-    int cores = core_count(topology), allowed = quota();
-    hwloc_topology_destroy(topology);
+    if (!topology()) return 1;
+    int cores = core_count(topology()), allowed = quota();
     if (allowed < cores) cores = allowed;
     return cores / node_ranks > 1 ? cores / node_ranks : 1;
 }
@@ -192,17 +202,15 @@ bool dtm_pool_create(int threads, int node_index, int node_ranks, dtm_pool **out
     pthread_cond_init(&pool->done, NULL);
     pool->threads = threads;
     pool->workers = calloc((size_t)threads, sizeof *pool->workers);
-    bool mapped = load_topology(&pool->topology);
+    pool->topology = topology();
     *out = pool;
-    if (!pool->workers || (mapped && !place_threads(pool, node_index, node_ranks))) {
-        if (!mapped) pool->topology = NULL;
+    if (!pool->workers || (pool->topology && !place_threads(pool, node_index, node_ranks))) {
         dtm_pool_destroy(pool);
         *out = NULL;
         return dtm_status_fail(status, "out of memory for %d threads", threads);
     }
     /* Threads that share a core must not spin: they would keep the one that works from it. */
     pool->spins = pool->places ? SPINS : 0;
-    if (!mapped) pool->topology = NULL;
     pin(pool, 0);
     for (int i = 1; i < threads; i++) {
         pool->workers[i] = (worker){.pool = pool, .index = i};
@@ -224,7 +232,6 @@ void dtm_pool_destroy(dtm_pool *pool) {
     for (int i = 1; i <= pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
     for (int i = 0; pool->places && i < pool->threads; i++)
         if (pool->places[i]) hwloc_bitmap_free(pool->places[i]);
-    if (pool->topology) hwloc_topology_destroy(pool->topology);
     pthread_mutex_destroy(&pool->lock);
     pthread_cond_destroy(&pool->work);
     pthread_cond_destroy(&pool->done);
