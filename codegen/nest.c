@@ -41,6 +41,12 @@ bool nest_has_loop(const nest *n, dtm_value value, int loop) {
     return dtm_type_dim_index(type_of(n, value), n->dims[n->loops[loop].first_dim].dim) >= 0;
 }
 
+bool nest_is_common(const nest *n, dtm_value value) {
+    for (int l = 0; l < n->n_loops; l++)
+        if (!n->loops[l].inner && nest_has_loop(n, value, l)) return false;
+    return true;
+}
+
 bool nest_is_inner(const nest *n, dtm_value value) {
     for (int l = 0; l < n->n_loops; l++)
         if (n->loops[l].inner && nest_has_loop(n, value, l)) return true;
@@ -96,6 +102,18 @@ static void mark_dims(nest *n) {
     }
 }
 
+/* Numbers the sums along columns. The dimensions they leave are the row. */
+static void find_column_sums(nest *n) {
+    n->column_sum = dtm_arena_alloc(n->g->arena, (n->n_ops + 1) * sizeof *n->column_sum);
+    for (size_t i = 0; i < n->n_ops; i++) {
+        int kept = dtm_column_kept(module_of(n), n->ops[i]);
+        n->column_sum[i] = kept ? n->n_column_sums++ : -1;
+        if (!kept) continue;
+        const dtm_type_data *type = type_of(n, body_op(n, i)->operands[0]);
+        for (int k = 0; k < type->rank; k++) n->dims[find_dim(n, type->dims[k])].reduced = k >= type->rank - kept;
+    }
+}
+
 static void choose_shape(nest *n) {
     bool any = false, all = true;
     for (int d = 0; d < n->n_dims; d++) {
@@ -109,7 +127,8 @@ static void choose_shape(nest *n) {
                : n->dims[n->n_dims - 1].reduced ? NEST_ROW
                                                 : NEST_COLUMN;
     if (n->shape == NEST_ALL && !n->n_dims) n->shape = NEST_ROW; /* a reduction over nothing */
-    if (n->shape != NEST_ROW) return;
+    if (n->n_column_sums) n->shape = NEST_SUMS;
+    if (n->shape != NEST_ROW && n->shape != NEST_SUMS) return;
     /* Units first, then the row, each in the order it had. */
     nest_dim sorted[NEST_LOOPS];
     int count = 0;
@@ -152,7 +171,7 @@ static void make_loops(nest *n) {
     for (int l = 0; l < n->n_loops; l++) {
         nest_loop *loop = &n->loops[l];
         bool last = l == n->n_loops - 1;
-        loop->inner = n->shape == NEST_ROW ? loop->reduced : n->shape == NEST_COLUMN ? loop->reduced || last : last;
+        loop->inner = n->shape == NEST_ROW || n->shape == NEST_SUMS ? loop->reduced : n->shape == NEST_COLUMN ? loop->reduced || last : last;
         int64_t number;
         /* A flat kernel serves tensors of all sizes. */
         if (dtm_product_is_number(&loop->size, &number) && n->n_loops > 1)
@@ -196,7 +215,8 @@ static void find_levels(nest *n) {
     if (dtm_op_get(module_of(n), n->unit)->kind == DTM_OP_FUSED) n->most = dtm_fused_levels(module_of(n), n->unit, n->levels);
     for (size_t i = 0; i < n->n_ops; i++) {
         n->written[i] = n->g->stored[body_op(n, i)->results[0]];
-        if (dtm_is_reduction(body_op(n, i)->kind) && n->levels[i] == n->most) n->most++; /* stored after its pass */
+        bool reduces = dtm_is_reduction(body_op(n, i)->kind) && n->column_sum[i] < 0;
+        if (reduces && n->levels[i] == n->most) n->most++; /* stored after its pass */
     }
 }
 
@@ -204,7 +224,15 @@ static void find_levels(nest *n) {
 
 static dtm_plan_category category_of(const nest *n) {
     if (n->g->phase == DTM_PLAN_UPDATE) return DTM_PLAN_OPTIMIZER;
-    return n->shape == NEST_ELEMENTWISE ? DTM_PLAN_ELEMENTWISE : n->shape == NEST_ROW ? DTM_PLAN_ROWS : DTM_PLAN_REDUCTION;
+    if (n->shape == NEST_ELEMENTWISE) return DTM_PLAN_ELEMENTWISE;
+    if (n->shape == NEST_ROW) return DTM_PLAN_ROWS;
+    bool rows = false, elements = false;
+    for (size_t i = 0; n->shape == NEST_SUMS && i < n->n_ops; i++) {
+        bool reduces = dtm_is_reduction(body_op(n, i)->kind);
+        rows |= reduces && n->column_sum[i] < 0;
+        elements |= !reduces && n->written[i] && !nest_is_common(n, body_op(n, i)->results[0]);
+    }
+    return rows ? DTM_PLAN_ROWS : elements ? DTM_PLAN_ELEMENTWISE : DTM_PLAN_REDUCTION;
 }
 
 static const char *kernel_name(const nest *n) {
@@ -247,22 +275,22 @@ void dtm_lower_nest(dtm_generator *g, dtm_op unit) {
         n.n_ops = g->module->regions[data->body].n_ops;
     }
     if (!n.n_ops || !can_write(&n)) return;
-    find_levels(&n);
     collect_dims(&n);
     mark_dims(&n);
+    find_column_sums(&n);
+    find_levels(&n);
     choose_shape(&n);
     make_loops(&n);
     choose_saved(&n);
     dtm_text text = {g->arena, NULL, 0, 0};
-    if (n.shape == NEST_ALL) {
-        int reductions = 0;
-        for (size_t i = 0; i < n.n_ops; i++) reductions += dtm_is_reduction(dtm_op_get(g->module, n.ops[i])->kind);
-        uint32_t partials = dtm_buffer_workspace(g, "partials", DTM_PLAN_U8, 0, reductions * DTM_CHUNKS * 8);
+    bool finishes = n.shape == NEST_ALL || n.shape == NEST_SUMS;
+    if (finishes) {
+        uint32_t partials = dtm_buffer_workspace(g, "partials", DTM_PLAN_U8, 0, dtm_workspace_bytes(g->module, unit));
         DTM_PUSH(g->arena, n.extra, n.n_extra, n.cap_extra, partials);
     }
     nest_write(&n, &text);
     launch(&n, "", &text);
-    if (n.shape != NEST_ALL) return;
+    if (!finishes) return;
     dtm_text finish = {g->arena, NULL, 0, 0};
     nest_write_finish(&n, &finish);
     launch(&n, "_finish", &finish);

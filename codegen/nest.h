@@ -3,7 +3,9 @@
  *     ELEMENTWISE  no reduction.   units: all loops but the last (of a single loop: blocks of it); the last is the row
  *     ROW          reduces the innermost dimensions.   units: the other loops; a row is all the reduced ones
  *     COLUMN       keeps the innermost dimension, reduces others.   units: kept loops, the last one in blocks
- *     ALL          reduces everything.   units: chunks of rows; a second kernel adds up the chunks */
+ *     ALL          reduces everything.   units: chunks of rows; a second kernel adds up the chunks
+ *     SUMS         sums along columns, of many rows, and what else is done with a row, as ROW or elementwise.   units:
+ *                  chunks of rows; a second kernel adds up the chunks, its units are blocks of columns */
 #ifndef DTM_CODEGEN_NEST_H
 #define DTM_CODEGEN_NEST_H
 
@@ -11,12 +13,12 @@
 
 enum { NEST_LOOPS = 16, NEST_BLOCK = 4096, NEST_COLUMNS = 64, NEST_CHUNK = 8192 };
 
-typedef enum nest_shape { NEST_ELEMENTWISE, NEST_ROW, NEST_COLUMN, NEST_ALL } nest_shape;
+typedef enum nest_shape { NEST_ELEMENTWISE, NEST_ROW, NEST_COLUMN, NEST_ALL, NEST_SUMS } nest_shape;
 
 typedef struct nest_loop {
     dtm_product size;
     char expression[32]; /* of its size: a number, or z[..] */
-    bool reduced, inner;
+    bool reduced, inner; /* inner: runs within a row */
     int first_dim, n_dims; /* in nest.dims */
 } nest_loop;
 
@@ -47,6 +49,8 @@ typedef struct nest {
     size_t n_sizes, cap_sizes;
     bool *saved;        /* by body index: kept in scratch from one pass to the next */
     bool *written;      /* by body index: lies in memory */
+    int *column_sum;    /* SUMS, by body index: number of a sum along columns; -1: none */
+    int n_column_sums;
     int n_saved;
 } nest;
 
@@ -80,8 +84,29 @@ const char *nest_loaded(nest_writer *w, dtm_value v);
 /* The flat index of a saved value within the row. */
 const char *nest_row_index(const nest_writer *w);
 
-/* Writes the functions; `finish` (ALL alone) is the second kernel. */
+/* Whether a value is the same in all rows, and so, with SUMS, is what the second kernel computes. */
+bool nest_is_common(const nest *n, dtm_value value);
+
+/* Pieces of C that the rooms of writing share. */
+const char *nest_rows_expression(const nest_writer *w);  /* how many rows: the product of the loops that are not inner */
+const char *nest_inner_expression(const nest_writer *w); /* elements of a row */
+const char *nest_identity(const dtm_op_data *op, dtm_dtype dtype); /* what a reduction begins with */
+void nest_accumulate(nest_writer *w, const dtm_op_data *op, const char *into, const char *x);
+const char *nest_finished(nest_writer *w, int i, const char *total); /* the mean's division */
+void nest_open_loop(nest_writer *w, int loop, const char *begin, const char *end);
+void nest_close_block(nest_writer *w);
+/* i0, i1, .. of the unit's loops from the flat number `u`, but for loop `except`. */
+void nest_unit_indices(nest_writer *w, const char *u, int except);
+/* All passes over the row whose unit's indices are named. */
+void nest_write_row(nest_writer *w);
+
+/* Writes the functions; `finish` (ALL and SUMS alone) is the second kernel. */
 void nest_write(nest *n, dtm_text *out);
 void nest_write_finish(nest *n, dtm_text *out);
+/* nest_sums.c: the unit of SUMS, its extent and those of its second kernel. */
+void nest_sums_unit(nest_writer *w);
+void nest_sums_extent(nest_writer *w, dtm_text *out);
+void nest_sums_finish_unit(nest_writer *w);
+void nest_sums_finish_extent(nest_writer *w, dtm_text *out);
 
 #endif

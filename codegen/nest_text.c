@@ -23,7 +23,7 @@ static const dtm_type_data *type_of(const nest_writer *w, dtm_value v) { return 
 
 /* ---- reductions ---- */
 
-static const char *identity_of(const dtm_op_data *op, dtm_dtype dtype) {
+const char *nest_identity(const dtm_op_data *op, dtm_dtype dtype) {
     if (op->kind != DTM_OP_REDUCE_MAX) return "0";
     return dtype == DTM_F32 ? "-INFINITY" : dtype == DTM_I32 ? "INT32_MIN" : "0";
 }
@@ -32,13 +32,13 @@ static const char *total_type(const dtm_op_data *op, dtm_dtype dtype) {
     return op->kind == DTM_OP_REDUCE_MAX ? nest_register_type(dtype) : dtype == DTM_F32 ? "double" : "int64_t";
 }
 
-static void accumulate(nest_writer *w, const dtm_op_data *op, const char *into, const char *x) {
+void nest_accumulate(nest_writer *w, const dtm_op_data *op, const char *into, const char *x) {
     if (op->kind == DTM_OP_REDUCE_MAX) nest_line(w, "%s = %s > %s || %s != %s ? %s : %s;", into, x, into, x, x, x, into);
     else nest_line(w, "%s += %s;", into, x);
 }
 
 /* The mean's count is that of the whole dimensions. */
-static const char *finished(nest_writer *w, int i, const char *total) {
+const char *nest_finished(nest_writer *w, int i, const char *total) {
     const dtm_op_data *op = body_op(w, i);
     dtm_dtype dtype = (dtm_dtype)type_of(w, op->results[0])->dtype;
     double count = 1;
@@ -50,7 +50,7 @@ static const char *finished(nest_writer *w, int i, const char *total) {
 }
 
 static bool reduces_in(const nest_writer *w, int i) {
-    return dtm_is_reduction(body_op(w, i)->kind) && w->n->levels[i] == w->pass;
+    return dtm_is_reduction(body_op(w, i)->kind) && w->n->levels[i] == w->pass && w->n->column_sum[i] < 0;
 }
 
 /* ---- one pass ---- */
@@ -58,6 +58,7 @@ static bool reduces_in(const nest_writer *w, int i) {
 static bool inner_work(const nest_writer *w, int i) {
     if (w->n->levels[i] != w->pass) return false;
     if (dtm_is_reduction(body_op(w, i)->kind)) return true;
+    if (w->n->shape == NEST_SUMS && nest_is_common(w->n, body_op(w, i)->results[0])) return false;
     return nest_is_inner(w->n, body_op(w, i)->results[0]) && (w->n->written[i] || w->n->saved[i]);
 }
 
@@ -66,17 +67,18 @@ static void write_scalars(nest_writer *w) {
     for (int i = 0; i < (int)w->n->n_ops; i++) {
         const dtm_op_data *op = body_op(w, i);
         if (w->n->levels[i] != w->pass || dtm_is_reduction(op->kind) || nest_is_inner(w->n, op->results[0])) continue;
+        if (w->n->shape == NEST_SUMS && nest_is_common(w->n, op->results[0]) && w->n->written[i]) continue; /* the second kernel's */
         nest_value(w, op->results[0]);
         if (w->n->written[i]) nest_store(w, i);
     }
 }
 
-static void open_loop(nest_writer *w, int l, const char *begin, const char *end) {
+void nest_open_loop(nest_writer *w, int l, const char *begin, const char *end) {
     nest_line(w, "for (int64_t i%d = %s; i%d < %s; i%d++) {", l, begin, l, end, l);
     w->depth++;
 }
 
-static void close_block(nest_writer *w) {
+void nest_close_block(nest_writer *w) {
     w->depth--;
     nest_line(w, "}");
 }
@@ -90,9 +92,11 @@ static void write_body(nest_writer *w) {
         if (!dtm_is_reduction(op->kind)) {
             nest_value(w, op->results[0]);
             if (w->n->saved[i]) nest_line(w, "s%d[%s] = v%d;", i, nest_row_index(w), i);
+        } else if (w->n->column_sum[i] >= 0) {
+            nest_accumulate(w, op, dtm_arena_printf(w->n->g->arena, "p%d[%s]", i, nest_row_index(w)), nest_value(w, op->operands[0]));
         } else if (w->n->shape == NEST_COLUMN) {
-            accumulate(w, op, dtm_arena_printf(w->n->g->arena, "r%d[i%d - low]", i, w->n->n_loops - 1), nest_value(w, op->operands[0]));
-        } else accumulate(w, op, dtm_arena_printf(w->n->g->arena, "t%d", i), nest_value(w, op->operands[0]));
+            nest_accumulate(w, op, dtm_arena_printf(w->n->g->arena, "r%d[i%d - low]", i, w->n->n_loops - 1), nest_value(w, op->operands[0]));
+        } else nest_accumulate(w, op, dtm_arena_printf(w->n->g->arena, "t%d", i), nest_value(w, op->operands[0]));
     }
     for (int i = 0; i < (int)w->n->n_ops; i++) /* stores last: an output may lie over an input */
         if (inner_work(w, i) && !dtm_is_reduction(body_op(w, i)->kind) && w->n->written[i]) nest_store(w, i);
@@ -108,22 +112,22 @@ static void write_row(nest_writer *w, int l, const char *low, const char *high) 
         const dtm_op_data *op = body_op(w, i);
         dtm_dtype dtype = (dtm_dtype)type_of(w, op->operands[0])->dtype;
         bool is_max = op->kind == DTM_OP_REDUCE_MAX;
-        nest_line(w, "%s t%d = %s;", !is_max && dtype != DTM_F32 ? "int64_t" : nest_register_type(dtype), i, identity_of(op, dtype));
+        nest_line(w, "%s t%d = %s;", !is_max && dtype != DTM_F32 ? "int64_t" : nest_register_type(dtype), i, nest_identity(op, dtype));
         dtm_text *list = is_max ? &maxima : &sums;
         dtm_text_printf(list, "%st%d", list->length ? ", " : "", i);
     }
     nest_line(w, "#pragma omp simd%s%s%s%s%s%s", sums.length ? " reduction(+ : " : "", sums.length ? sums.data : "",
          sums.length ? ")" : "", maxima.length ? " reduction(max : " : "", maxima.length ? maxima.data : "",
          maxima.length ? ")" : "");
-    open_loop(w, l, low, high);
+    nest_open_loop(w, l, low, high);
     write_body(w);
-    close_block(w);
+    nest_close_block(w);
     for (int i = 0; lanes && i < (int)w->n->n_ops; i++)
         if (reduces_in(w, i)) {
             char into[32], from[32];
             snprintf(into, sizeof into, "r%d", i);
             snprintf(from, sizeof from, "t%d", i);
-            accumulate(w, body_op(w, i), into, from);
+            nest_accumulate(w, body_op(w, i), into, from);
         }
 }
 
@@ -139,13 +143,13 @@ static void write_loops(nest_writer *w, const char *low, const char *high) {
     int open = 0, last = w->n->n_loops - 1;
     for (int l = 0; l < last; l++)
         if (w->n->loops[l].inner) {
-            open_loop(w, l, "0", w->n->loops[l].expression);
+            nest_open_loop(w, l, "0", w->n->loops[l].expression);
             open++;
         }
     nest_line(w, "{");
     w->depth++;
     write_row(w, last, low, high);
-    for (close_block(w); open; open--) close_block(w);
+    for (nest_close_block(w); open; open--) nest_close_block(w);
 }
 
 static void write_totals(nest_writer *w) {
@@ -153,14 +157,14 @@ static void write_totals(nest_writer *w) {
         if (reduces_in(w, i)) {
             const dtm_op_data *op = body_op(w, i);
             dtm_dtype dtype = (dtm_dtype)type_of(w, op->operands[0])->dtype;
-            nest_line(w, "%s r%d = %s;", total_type(op, dtype), i, identity_of(op, dtype));
+            nest_line(w, "%s r%d = %s;", total_type(op, dtype), i, nest_identity(op, dtype));
         }
 }
 
 static void write_finished(nest_writer *w) {
     for (int i = 0; i < (int)w->n->n_ops; i++)
         if (reduces_in(w, i)) {
-            nest_define(w, i, finished(w, i, dtm_arena_printf(w->n->g->arena, "r%d", i)));
+            nest_define(w, i, nest_finished(w, i, dtm_arena_printf(w->n->g->arena, "r%d", i)));
             if (w->n->written[i]) nest_store(w, i);
         }
 }
@@ -168,7 +172,7 @@ static void write_finished(nest_writer *w) {
 /* ---- units ---- */
 
 /* i0, i1, .. of the unit's loops from the flat number `u`, but for loop `except`. */
-static void write_unit_indices(nest_writer *w, const char *u, int except) {
+void nest_unit_indices(nest_writer *w, const char *u, int except) {
     int last = -1;
     for (int l = 0; l < w->n->n_loops; l++)
         if (!w->n->loops[l].inner && l != except) last = l;
@@ -213,11 +217,16 @@ static void write_passes(nest_writer *w, const char *low, const char *high) {
     }
 }
 
+void nest_write_row(nest_writer *w) {
+    write_hoisted(w);
+    write_passes(w, "0", w->n->n_loops ? w->n->loops[w->n->n_loops - 1].expression : "1");
+}
+
 static void write_columns(nest_writer *w) {
     int last = w->n->n_loops - 1;
     nest_line(w, "const int64_t low = u %% blocks * %d, high = low + %d < %s ? low + %d : %s;", NEST_COLUMNS, NEST_COLUMNS,
          w->n->loops[last].expression, NEST_COLUMNS, w->n->loops[last].expression);
-    write_unit_indices(w, "u / blocks", last);
+    nest_unit_indices(w, "u / blocks", last);
     write_hoisted(w);
     w->pass = 0;
     for (int i = 0; i < (int)w->n->n_ops; i++)
@@ -225,19 +234,19 @@ static void write_columns(nest_writer *w) {
             const dtm_op_data *op = body_op(w, i);
             dtm_dtype dtype = (dtm_dtype)type_of(w, op->operands[0])->dtype;
             nest_line(w, "%s r%d[%d];", total_type(op, dtype), i, NEST_COLUMNS);
-            nest_line(w, "for (int k = 0; k < %d; k++) r%d[k] = %s;", NEST_COLUMNS, i, identity_of(op, dtype));
+            nest_line(w, "for (int k = 0; k < %d; k++) r%d[k] = %s;", NEST_COLUMNS, i, nest_identity(op, dtype));
         }
     write_loops(w, "low", "high");
-    open_loop(w, last, "low", "high");
+    nest_open_loop(w, last, "low", "high");
     for (int i = 0; i < (int)w->n->n_ops; i++)
-        if (reduces_in(w, i)) nest_define(w, i, finished(w, i, dtm_arena_printf(w->n->g->arena, "r%d[i%d - low]", i, last)));
+        if (reduces_in(w, i)) nest_define(w, i, nest_finished(w, i, dtm_arena_printf(w->n->g->arena, "r%d[i%d - low]", i, last)));
     for (int i = 0; i < (int)w->n->n_ops; i++) {
         bool after = w->n->levels[i] > 0;
         if (after) nest_value(w, body_op(w, i)->results[0]);
     }
     for (int i = 0; i < (int)w->n->n_ops; i++)
         if (w->n->written[i] && (w->n->levels[i] > 0 || dtm_is_reduction(body_op(w, i)->kind))) nest_store(w, i);
-    close_block(w);
+    nest_close_block(w);
 }
 
 static void write_chunk(nest_writer *w) {
@@ -248,14 +257,14 @@ static void write_chunk(nest_writer *w) {
     nest_line(w, "const int64_t rows = @_rows(z), each = @_each(z);");
     nest_line(w, "for (int64_t row = u * each; row < (u + 1) * each && row < rows; row++) {");
     w->depth++;
-    if (!flat) write_unit_indices(w, "row", -1);
+    if (!flat) nest_unit_indices(w, "row", -1);
     write_hoisted(w);
     if (flat) {
         nest_line(w, "const int64_t low = row * %d, high = low + %d < %s ? low + %d : %s;", NEST_BLOCK, NEST_BLOCK,
              w->n->loops[0].expression, NEST_BLOCK, w->n->loops[0].expression);
         write_loops(w, "low", "high");
     } else write_loops(w, "0", w->n->loops[last].expression);
-    close_block(w);
+    nest_close_block(w);
     int reduction = 0;
     for (int i = 0; i < (int)w->n->n_ops; i++)
         if (reduces_in(w, i)) nest_line(w, "partials[%d + u] = (double)r%d;", DTM_CHUNKS * reduction++, i);
@@ -266,8 +275,8 @@ static void write_unit(nest_writer *w) {
         write_columns(w);
         return;
     }
-    if (w->n->shape == NEST_ALL) {
-        write_chunk(w);
+    if (w->n->shape == NEST_ALL || w->n->shape == NEST_SUMS) {
+        (w->n->shape == NEST_ALL ? write_chunk : nest_sums_unit)(w);
         return;
     }
     if (w->n->shape == NEST_ELEMENTWISE && w->n->n_loops == 1) {
@@ -278,15 +287,14 @@ static void write_unit(nest_writer *w) {
         write_passes(w, "low", "high");
         return;
     }
-    write_unit_indices(w, "u", -1);
-    write_hoisted(w);
-    write_passes(w, "0", w->n->n_loops ? w->n->loops[w->n->n_loops - 1].expression : "1");
+    nest_unit_indices(w, "u", -1);
+    nest_write_row(w);
 }
 
 /* ---- functions ---- */
 
 /* Rows: the product of the loops that are not inner. */
-static const char *rows_expression(const nest_writer *w) {
+const char *nest_rows_expression(const nest_writer *w) {
     dtm_text text = {w->n->g->arena, NULL, 0, 0};
     for (int l = 0; l < w->n->n_loops; l++)
         if (!w->n->loops[l].inner && !(w->n->shape == NEST_COLUMN && l == w->n->n_loops - 1))
@@ -294,7 +302,7 @@ static const char *rows_expression(const nest_writer *w) {
     return text.length ? text.data : "1";
 }
 
-static const char *inner_expression(const nest_writer *w) {
+const char *nest_inner_expression(const nest_writer *w) {
     dtm_text text = {w->n->g->arena, NULL, 0, 0};
     for (int l = 0; l < w->n->n_loops; l++)
         if (w->n->loops[l].inner) dtm_text_printf(&text, "%s%s", text.length ? " * " : "", w->n->loops[l].expression);
@@ -304,10 +312,14 @@ static const char *inner_expression(const nest_writer *w) {
 static void write_extent(nest_writer *w, dtm_text *out) {
     const char *last = w->n->n_loops ? w->n->loops[w->n->n_loops - 1].expression : "1";
     bool flat = w->n->n_loops == 1;
+    if (w->n->shape == NEST_SUMS) {
+        nest_sums_extent(w, out);
+        return;
+    }
     if (w->n->shape == NEST_ALL) {
         dtm_text_printf(out, "static int64_t @_rows(const int64_t *z) {\n    (void)z;\n    return ");
         if (flat) dtm_text_printf(out, "(%s + %d) / %d;\n}\n", last, NEST_BLOCK - 1, NEST_BLOCK);
-        else dtm_text_printf(out, "%s;\n}\n", rows_expression(w));
+        else dtm_text_printf(out, "%s;\n}\n", nest_rows_expression(w));
         dtm_text_printf(out,
                         "static int64_t @_each(const int64_t *z) {\n    (void)z;\n"
                         "    const int64_t rows = @_rows(z), row = %s + 1;\n"
@@ -319,9 +331,9 @@ static void write_extent(nest_writer *w, dtm_text *out) {
     }
     dtm_text_printf(out, "static int64_t @_extent(const int64_t *z) {\n    (void)z;\n    return ");
     if (w->n->shape == NEST_COLUMN)
-        dtm_text_printf(out, "%s * ((%s + %d) / %d);\n}\n", rows_expression(w), last, NEST_COLUMNS - 1, NEST_COLUMNS);
+        dtm_text_printf(out, "%s * ((%s + %d) / %d);\n}\n", nest_rows_expression(w), last, NEST_COLUMNS - 1, NEST_COLUMNS);
     else if (w->n->shape == NEST_ELEMENTWISE && flat) dtm_text_printf(out, "(%s + %d) / %d;\n}\n", last, NEST_BLOCK - 1, NEST_BLOCK);
-    else dtm_text_printf(out, "%s;\n}\n", rows_expression(w));
+    else dtm_text_printf(out, "%s;\n}\n", nest_rows_expression(w));
 }
 
 static void write_pointers(nest *n, dtm_text *out) {
@@ -341,7 +353,7 @@ static void write_scratch(nest_writer *w, dtm_text *out) {
     for (int i = 0; i < (int)w->n->n_ops; i++)
         if (w->n->saved[i]) {
             const char *type = nest_register_type((dtm_dtype)type_of(w, body_op(w, i)->results[0])->dtype);
-            dtm_text_printf(out, "    %s *const s%d = (%s *)a->scratch + %d * (%s);\n", type, i, type, k++, inner_expression(w));
+            dtm_text_printf(out, "    %s *const s%d = (%s *)a->scratch + %d * (%s);\n", type, i, type, k++, nest_inner_expression(w));
         }
 }
 
@@ -352,7 +364,7 @@ void nest_write(nest *n, dtm_text *out) {
     write_unit(&w);
     write_extent(&w, out);
     dtm_text_printf(out, "static int64_t @_scratch_bytes(const int64_t *z) {\n    (void)z;\n    return %d * (%s);\n}\n",
-                    4 * n->n_saved, n->n_saved ? inner_expression(&w) : "0");
+                    4 * n->n_saved, n->n_saved ? nest_inner_expression(&w) : "0");
     dtm_text_printf(out, "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n");
     write_pointers(n, out);
     write_scratch(&w, out);
@@ -365,46 +377,54 @@ void nest_write(nest *n, dtm_text *out) {
 }
 
 /* Adds up the chunks in order, then computes what follows from the sums. */
-void nest_write_finish(nest *n, dtm_text *out) {
-    dtm_text body = {n->g->arena, NULL, 0, 0}, chunks = {n->g->arena, NULL, 0, 0};
-    bool *emitted = dtm_arena_alloc(n->g->arena, (n->n_ops + 1) * sizeof *emitted);
-    nest_writer w = {n, &body, 2, 0, emitted, false};
+static void write_finish_all(nest_writer *w) {
+    nest *n = w->n;
     int reduction = 0;
+    nest_line(w, "const int64_t chunks = @_chunks(z);");
     for (int i = 0; i < (int)n->n_ops; i++) {
-        const dtm_op_data *op = body_op(&w, i);
+        const dtm_op_data *op = body_op(w, i);
         if (!dtm_is_reduction(op->kind)) continue;
-        nest_line(&w, "double r%d = %s;", i, op->kind == DTM_OP_REDUCE_MAX ? identity_of(op, (dtm_dtype)type_of(&w, op->results[0])->dtype) : "0");
+        nest_line(w, "double r%d = %s;", i, nest_identity(op, (dtm_dtype)type_of(w, op->results[0])->dtype));
         char from[64], into[32];
         snprintf(from, sizeof from, "partials[%d + c]", DTM_CHUNKS * reduction++);
         snprintf(into, sizeof into, "r%d", i);
-        nest_line(&w, "for (int64_t c = 0; c < chunks; c++) {");
-        w.depth++;
-        accumulate(&w, op, into, from);
-        close_block(&w);
-        nest_define(&w, i, finished(&w, i, into));
-        if (n->written[i]) nest_store(&w, i);
+        nest_line(w, "for (int64_t c = 0; c < chunks; c++) {");
+        w->depth++;
+        nest_accumulate(w, op, into, from);
+        nest_close_block(w);
+        nest_define(w, i, nest_finished(w, i, into));
+        if (n->written[i]) nest_store(w, i);
     }
     for (int i = 0; i < (int)n->n_ops; i++) {
-        if (dtm_is_reduction(body_op(&w, i)->kind) || type_of(&w, body_op(&w, i)->results[0])->rank) continue;
-        nest_value(&w, body_op(&w, i)->results[0]);
-        if (n->written[i]) nest_store(&w, i);
+        if (dtm_is_reduction(body_op(w, i)->kind) || type_of(w, body_op(w, i)->results[0])->rank) continue;
+        nest_value(w, body_op(w, i)->results[0]);
+        if (n->written[i]) nest_store(w, i);
     }
-    write_extent(&w, &chunks);
-    chunks.length = 0;
-    dtm_text_printf(out, "static int64_t @_extent(const int64_t *z) {\n    return (void)z, 1;\n}\n");
-    dtm_text_printf(out, "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n");
-    dtm_text_printf(out, "static int64_t @_chunks(const int64_t *z) {\n    (void)z;\n");
-    bool flat = n->n_loops == 1;
+}
+
+static void write_chunks_all(nest_writer *w, dtm_text *out) {
+    const nest *n = w->n;
     const char *last = n->loops[n->n_loops - 1].expression;
-    if (flat) dtm_text_printf(out, "    const int64_t rows = (%s + %d) / %d, row = 4096 + 1;\n", last, NEST_BLOCK - 1, NEST_BLOCK);
-    else dtm_text_printf(out, "    const int64_t rows = %s, row = %s + 1;\n", rows_expression(&w), last);
+    dtm_text_printf(out, "static int64_t @_extent(const int64_t *z) {\n    return (void)z, 1;\n}\n");
+    dtm_text_printf(out, "static int64_t @_chunks(const int64_t *z) {\n    (void)z;\n");
+    if (n->n_loops == 1) dtm_text_printf(out, "    const int64_t rows = (%s + %d) / %d, row = 4096 + 1;\n", last, NEST_BLOCK - 1, NEST_BLOCK);
+    else dtm_text_printf(out, "    const int64_t rows = %s, row = %s + 1;\n", nest_rows_expression(w), last);
     dtm_text_printf(out,
                     "    const int64_t most = (rows + %d) / %d, least = (%d + row - 1) / row, each = most > least ? most : least;\n"
                     "    return (rows + each - 1) / each;\n}\n",
                     DTM_CHUNKS - 1, DTM_CHUNKS, NEST_CHUNK);
+}
+
+void nest_write_finish(nest *n, dtm_text *out) {
+    dtm_text body = {n->g->arena, NULL, 0, 0};
+    bool *emitted = dtm_arena_alloc(n->g->arena, (n->n_ops + 1) * sizeof *emitted);
+    nest_writer w = {n, &body, 2, 0, emitted, false};
+    (n->shape == NEST_ALL ? write_finish_all : nest_sums_finish_unit)(&w);
+    (n->shape == NEST_ALL ? write_chunks_all : nest_sums_finish_extent)(&w, out);
+    dtm_text_printf(out, "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n");
     dtm_text_printf(out, "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n");
     write_pointers(n, out);
-    dtm_text_printf(out, "    const int64_t chunks = @_chunks(z);\n    for (int64_t u = begin; u < end; u++) {\n");
+    dtm_text_printf(out, "    for (int64_t u = begin; u < end; u++) {\n");
     dtm_text_append(out, body.data, body.length);
     dtm_text_printf(out, "    }\n}\n");
 }

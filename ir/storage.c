@@ -134,6 +134,20 @@ int dtm_fused_levels(const dtm_module *module, dtm_op fused, int *levels) {
     return most;
 }
 
+int dtm_column_kept(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    if (!dtm_is_reduction(data->kind) || data->n_operands != 1) return 0;
+    const dtm_type_data *type = dtm_value_type(module, data->operands[0]);
+    int reduced = data->attributes.n_over;
+    int64_t rows = 1;
+    for (int i = 0; i < reduced; i++) {
+        int at = dtm_type_dim_index(type, data->attributes.over[i]);
+        if (at < 0 || at >= reduced) return 0;
+        rows *= dtm_block_max(module, type, at);
+    }
+    return rows > DTM_COLUMN_ROWS ? type->rank - reduced : 0;
+}
+
 static bool is_pointwise(dtm_op_kind kind) {
     return dtm_is_elementwise(kind) && kind != DTM_OP_EXPAND;
 }
@@ -153,6 +167,7 @@ bool dtm_may_overwrite(const dtm_module *module, dtm_op unit, dtm_value result, 
         return false;
     }
     if (data->kind == DTM_OP_AS_TERM) return true;
+    if (data->kind == DTM_OP_ROPE) return !dtm_packed_along(module, unit, 0) && !dtm_packed_along(module, unit, 1);
     if (data->kind == DTM_OP_CROSS_ENTROPY_BACKWARD) return operand == data->operands[0];
     if (data->kind == DTM_OP_DOT) return data->n_operands == 3 && operand == data->operands[2];
     if (data->kind != DTM_OP_FUSED) return is_pointwise(data->kind);
@@ -276,9 +291,17 @@ dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op) {
 
 static int64_t rounded(int64_t bytes) { return bytes < 0 ? 0 : dtm_storage_round(bytes); }
 
-/* A reduction to a scalar keeps one double for each chunk. */
-static bool reduces_all(const dtm_module *module, const dtm_op_data *op) {
-    return dtm_is_reduction(op->kind) && dtm_value_type(module, op->results[0])->rank == 0;
+/* A reduction to a scalar keeps one double for each chunk, one along columns a row of them. */
+static int64_t partial_bytes(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    int kept = dtm_column_kept(module, op);
+    if (!dtm_is_reduction(data->kind) || (!kept && dtm_value_type(module, data->results[0])->rank)) return 0;
+    if (!kept) return DTM_CHUNKS * (int64_t)sizeof(double);
+    const dtm_type_data *type = dtm_value_type(module, data->operands[0]);
+    int64_t rows = 1, columns = 1;
+    for (int i = 0; i < type->rank; i++) *(i < type->rank - kept ? &rows : &columns) *= dtm_block_max(module, type, i);
+    int64_t chunks = (rows + DTM_COLUMN_ROWS - 1) / DTM_COLUMN_ROWS;
+    return (chunks < DTM_COLUMN_CHUNKS ? chunks : DTM_COLUMN_CHUNKS) * columns * (int64_t)sizeof(double);
 }
 
 int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op) {
@@ -287,12 +310,10 @@ int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op) {
         dtm_staging staging = dtm_staging_of(module, op);
         return rounded(staging.in_bytes) + rounded(staging.out_bytes) + rounded((int64_t)data->attributes.number[DTM_COLLECTIVE_SCRATCH]);
     }
-    if (reduces_all(module, data)) return DTM_CHUNKS * (int64_t)sizeof(double);
-    if (data->kind != DTM_OP_FUSED) return packed_bytes(module, op);
+    if (data->kind != DTM_OP_FUSED) return partial_bytes(module, op) + packed_bytes(module, op);
     int64_t bytes = 0;
     const dtm_region_data *body = &module->regions[data->body];
-    for (size_t i = 0; i < body->n_ops; i++)
-        if (reduces_all(module, &module->ops[body->ops[i]])) bytes += DTM_CHUNKS * (int64_t)sizeof(double);
+    for (size_t i = 0; i < body->n_ops; i++) bytes += partial_bytes(module, body->ops[i]);
     return bytes;
 }
 

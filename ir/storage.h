@@ -60,6 +60,14 @@ dtm_dim dtm_packed_along(const dtm_module *module, dtm_op op, uint32_t index);
 /* Elements of a sum over everything are added in this many chunks at most, each by one thread, then chunk by chunk. */
 enum { DTM_CHUNKS = 256 };
 
+/* Sums along columns: reductions over the first dimensions of a tensor, of which the last (`kept`) are left. A kernel runs
+ * over the tensor row by row; its rows are cut into DTM_COLUMN_CHUNKS chunks at most, of DTM_COLUMN_ROWS at least, each
+ * summed by one thread into a row of doubles in the workspace, then chunk by chunk. So the rest of the kernel may be
+ * elementwise or reduce rows. */
+enum { DTM_COLUMN_CHUNKS = 64, DTM_COLUMN_ROWS = 16 };
+/* How many last dimensions of its operand the reduction leaves; 0: it is none along columns, or has too few rows. */
+int dtm_column_kept(const dtm_module *module, dtm_op op);
+
 /* What a collective packs its blocks into, in the workspace: bytes of one rank, -1 where they are in place already. */
 typedef struct dtm_staging {
     int64_t in_bytes, out_bytes;

@@ -8,6 +8,8 @@
  *     rows              the last dimensions are reduced; values have the whole space or what is left of it
  *     columns           others are reduced, the last is left; what is made of the sums has what is left
  *     all               everything is reduced; what is made of the sums is a scalar
+ *     sums              sums along columns of many rows (storage.h), beside none or rows of the dimensions they leave:
+ *                       nothing of the whole space is made of them
  *
  * Small values that only the group reads (a scale cast, a comparison of positions) may be computed within it. */
 #include "passes/fuse.h"
@@ -26,6 +28,7 @@ typedef struct group {
     size_t first, last; /* positions of its members in the region */
     size_t count;
     dim_set space, reduced;
+    dim_set summed; /* by sums along columns of many rows */
 } group;
 
 typedef struct grouper {
@@ -85,9 +88,10 @@ static dim_set set_less(const dim_set *a, const dim_set *b) {
     return s;
 }
 
-typedef enum shape { PLAIN, ROWS, COLUMNS, ALL } shape;
+typedef enum shape { PLAIN, ROWS, COLUMNS, ALL, SUMS } shape;
 
 static shape shape_of(const group *x) {
+    if (x->summed.count) return SUMS;
     if (!x->reduced.count) return PLAIN;
     if (x->reduced.count == x->space.count) return ALL;
     return set_has(&x->reduced, x->space.dims[x->space.count - 1]) ? ROWS : COLUMNS;
@@ -131,7 +135,8 @@ static void start_group(grouper *g, size_t i) {
     for (int k = 0; reduction && k < made->space.count; k++)
         for (int o = 0; o < op->attributes.n_over; o++)
             if (op->attributes.over[o] == made->space.dims[k]) made->reduced.dims[made->reduced.count++] = made->space.dims[k];
-    if (reduction && !made->reduced.count) made->fusible = false;
+    if (dtm_column_kept(g->module, g->ops[i])) made->summed = made->reduced, made->reduced.count = 0;
+    if (reduction && !made->reduced.count && !made->summed.count) made->fusible = false;
 }
 
 /* ---- may two groups be one? ---- */
@@ -172,16 +177,53 @@ static bool plain_fits(const grouper *g, size_t a, size_t b) {
     return shape_of(y) != COLUMNS || (is_private(g, a, b) && is_cheap(g, a));
 }
 
-static bool spaces_fit(const grouper *g, size_t a, size_t b, size_t *leads) {
+/* Whether an operator of one group reads a value of the other. */
+static bool reads(const grouper *g, size_t reader, size_t maker) {
+    for (size_t i = g->groups[reader].first; i < g->n; i = g->next[i]) {
+        const dtm_op_data *op = get(g, g->ops[i]);
+        for (uint32_t k = 0; k < op->n_operands; k++) {
+            dtm_op def = g->module->values[op->operands[k]].def;
+            size_t from = def ? position_of(g, def) : g->n;
+            if (from < g->n && g->group_of[from] == maker) return true;
+        }
+    }
+    return false;
+}
+
+/* Group `a` beside one with sums along columns, `b`. */
+static bool sums_fit(const grouper *g, size_t a, size_t b) {
     const group *x = &g->groups[a], *y = &g->groups[b];
-    *leads = a;
+    dim_set kept = set_less(&y->space, &y->summed), left = set_less(&y->space, &y->reduced);
+    bool alike = !x->reduced.count || !y->reduced.count || set_equal(&x->reduced, &y->reduced);
+    switch (shape_of(x)) {
+    case PLAIN:
+        if (may_inline(g, a, b) || set_equal(&x->space, &y->space)) return true;
+        if (set_equal(&x->space, &kept)) return !reads(g, b, a); /* made of the sums */
+        return y->reduced.count && set_equal(&x->space, &left);
+    case ROWS: return alike && set_equal(&x->space, &y->space) && set_equal(&x->reduced, &kept);
+    case SUMS: return alike && set_equal(&x->space, &y->space) && set_equal(&x->summed, &y->summed);
+    default: return false;
+    }
+}
+
+/* What the two would be as one. */
+static bool spaces_fit(const grouper *g, size_t a, size_t b, group *made) {
+    const group *x = &g->groups[a], *y = &g->groups[b];
+    *made = *x;
+    if (shape_of(x) == SUMS || shape_of(y) == SUMS) {
+        bool swapped = shape_of(x) != SUMS;
+        const group *other = swapped ? x : y;
+        if (swapped) *made = *y;
+        if (shape_of(other) != PLAIN && !made->reduced.count) made->reduced = other->reduced;
+        return swapped ? sums_fit(g, a, b) : sums_fit(g, b, a);
+    }
     if (set_equal(&x->space, &y->space) && set_equal(&x->reduced, &y->reduced)) return true;
     if (shape_of(x) != PLAIN && shape_of(y) == PLAIN) return plain_fits(g, b, a) || may_inline(g, b, a);
-    *leads = b;
+    *made = *y;
     if (shape_of(y) != PLAIN && shape_of(x) == PLAIN) return plain_fits(g, a, b) || may_inline(g, a, b);
     if (shape_of(x) != PLAIN) return false;
     if (may_inline(g, a, b)) return true;
-    *leads = a;
+    *made = *x;
     return may_inline(g, b, a);
 }
 
@@ -192,10 +234,17 @@ static size_t next_of_both(const grouper *g, size_t *i, size_t *j) {
     return at;
 }
 
-/* In columns and in sums of everything, nothing of the whole space may depend on a sum. */
-static bool levels_fit(grouper *g, size_t a, size_t b, size_t leads) {
-    shape s = shape_of(&g->groups[leads]);
+/* A reduction after which nothing of the whole space can be computed in the same kernel. */
+static bool comes_last(const grouper *g, size_t position, shape s) {
+    const dtm_op_data *op = get(g, g->ops[position]);
+    return dtm_is_reduction(op->kind) && (s != SUMS || dtm_column_kept(g->module, g->ops[position]));
+}
+
+/* In columns, sums of everything and along columns, nothing of the whole space may depend on a sum. */
+static bool levels_fit(grouper *g, size_t a, size_t b, const group *made) {
+    shape s = shape_of(made);
     if (s == PLAIN || s == ROWS) return true;
+    dim_set kept = set_less(&made->space, s == SUMS ? &made->summed : &made->reduced);
     g->stamp++;
     size_t i = g->groups[a].first, j = g->groups[b].first;
     while (i < g->n || j < g->n) {
@@ -206,11 +255,12 @@ static bool levels_fit(grouper *g, size_t a, size_t b, size_t leads) {
             dtm_op def = g->module->values[op->operands[k]].def;
             size_t from = def ? position_of(g, def) : g->n;
             if (!in_either(g, from, a, b)) continue;
-            after |= g->seen[from] == g->stamp || dtm_is_reduction(get(g, g->ops[from])->kind);
+            after |= g->seen[from] == g->stamp || comes_last(g, from, s);
         }
         if (!after) continue;
         g->seen[at] = g->stamp;
-        if (dtm_is_reduction(op->kind) || type_of(g, op->results[0])->rank == g->groups[leads].space.count) return false;
+        dim_set dims = set_of_type(type_of(g, op->results[0]));
+        if (dtm_is_reduction(op->kind) || !set_within(&dims, &kept)) return false;
     }
     return true;
 }
@@ -278,11 +328,10 @@ static bool members_agree(const grouper *g, size_t a, size_t b) {
 }
 
 static void merge(grouper *g, size_t a, size_t b) {
-    size_t leads;
+    group made;
     if (a == b || !g->groups[a].fusible || !g->groups[b].fusible) return;
-    if (g->groups[a].count + g->groups[b].count > MOST_MEMBERS || !spaces_fit(g, a, b, &leads)) return;
-    if (!levels_fit(g, a, b, leads) || !members_agree(g, a, b) || !is_convex(g, a, b)) return;
-    group made = g->groups[leads];
+    if (g->groups[a].count + g->groups[b].count > MOST_MEMBERS || !spaces_fit(g, a, b, &made)) return;
+    if (!levels_fit(g, a, b, &made) || !members_agree(g, a, b) || !is_convex(g, a, b)) return;
     made.count = g->groups[a].count + g->groups[b].count;
     made.first = g->groups[a].first < g->groups[b].first ? g->groups[a].first : g->groups[b].first;
     made.last = g->groups[a].last > g->groups[b].last ? g->groups[a].last : g->groups[b].last;
