@@ -6,6 +6,7 @@
  *   settle      a constant that is reported gets a place; what a repeat carries on is made in it: `cast` copies
  *   copy        what costs nothing (fill, positions) is given to each reader
  *   group       regions `fused { .. }`, each one kernel (fuse_groups.c)
+ *   remake      what a kernel would write for others to read is made again there, where that is cheaper (fuse_remake.c)
  *
  *     m : f32[B=8] = mean(x.square over D)         fused {
  *     y : f32[B=8, D=4] = x - m                        m : f32[B=8] = mean(x over D)
@@ -256,6 +257,7 @@ bool dtm_pass_fuse(dtm_module *module) {
     for_each_op(module, module->body, copy_free);
     remove_unread_free(module);
     dtm_fuse_groups(module, module->body);
+    dtm_fuse_remake(module);
     module->after = dtm_string_of(module->context, "fuse");
     return true;
 }

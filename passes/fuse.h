@@ -1,4 +1,4 @@
-/* What fuse.c and fuse_groups.c share. */
+/* What fuse.c, fuse_groups.c and fuse_remake.c share. */
 #ifndef DTM_PASSES_FUSE_H
 #define DTM_PASSES_FUSE_H
 
@@ -6,6 +6,9 @@
 
 /* Puts the operators of a region that are worth one kernel into `fused` regions, and those inside its loops. */
 void dtm_fuse_groups(dtm_module *module, dtm_region region);
+
+/* Makes values again, in the fused regions that read them, where that costs less than keeping them. */
+void dtm_fuse_remake(dtm_module *module);
 
 /* Who reads each value: users[v] is a list that ends with 0. Built anew after operators have changed. */
 dtm_op **dtm_fuse_users(const dtm_module *module, dtm_arena *arena);
