@@ -353,6 +353,7 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
         *places[i] = bytes[i] < 0 ? -1 : at;
         if (bytes[i] > 0) at += dtm_storage_round(bytes[i]);
     }
+    if (staging.in_result) made.stage_in = DTM_PLAN_IN_OUTPUT;
     dtm_emit(g, op, DTM_PLAN_COLLECTIVE, DTM_PLAN_NETWORK)->collective = made;
 }
 

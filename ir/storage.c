@@ -273,11 +273,23 @@ static bool parts_in_order(const dtm_module *module, const dtm_type_data *whole,
     return true;
 }
 
+/* To how many ranks an exchange sends each element: all that differ on axes which split the operand and not the result. */
+static int64_t copies_sent(const dtm_module *module, const dtm_op_data *op, const dtm_type_data *in, const dtm_type_data *out) {
+    if (op->kind != DTM_OP_PERMUTE && op->kind != DTM_OP_ALL_TO_ALL) return 1;
+    uint16_t lost = dtm_type_split_axes(in) & (uint16_t)~dtm_type_split_axes(out) & op->attributes.axes;
+    int64_t copies = 1;
+    for (int a = 0; a < module->settings.mesh.count; a++)
+        if (lost >> a & 1) copies *= module->settings.mesh.axes[a].size;
+    return copies;
+}
+
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
-    dtm_staging staging = {0, 0};
+    dtm_staging staging = {0, 0, false};
     for (uint32_t i = 0; i < data->n_operands; i++) {
-        staging.in_bytes += dtm_local_bytes_max(module, module->values[data->operands[i]].type);
+        staging.in_bytes += dtm_local_bytes_max(module, module->values[data->operands[i]].type) *
+                            copies_sent(module, data, dtm_value_type(module, data->operands[i]),
+                                        dtm_value_type(module, data->results[i]));
         staging.out_bytes += dtm_local_bytes_max(module, module->values[data->results[i]].type);
     }
     if (data->n_operands > 1) return staging;
@@ -286,6 +298,8 @@ dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op) {
     bool gather = data->kind == DTM_OP_ALL_GATHER, scatter = data->kind == DTM_OP_REDUCE_SCATTER;
     if (reduce || gather || (scatter && parts_in_order(module, in, out))) staging.in_bytes = -1;
     if (reduce || scatter || (gather && parts_in_order(module, out, in))) staging.out_bytes = -1;
+    staging.in_result = !reduce && !gather && !scatter && staging.in_bytes <= staging.out_bytes;
+    if (staging.in_result) staging.in_bytes = -1;
     return staging;
 }
 

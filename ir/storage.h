@@ -68,9 +68,12 @@ enum { DTM_COLUMN_CHUNKS = 64, DTM_COLUMN_ROWS = 16 };
 /* How many last dimensions of its operand the reduction leaves; 0: it is none along columns, or has too few rows. */
 int dtm_column_kept(const dtm_module *module, dtm_op op);
 
-/* What a collective packs its blocks into, in the workspace: bytes of one rank, -1 where they are in place already. */
+/* What a collective packs its blocks into, in the workspace: bytes of one rank, -1 where they are in place already. An
+ * exchange of one tensor packs what it sends in the memory of its result where that is large enough, and so needs three
+ * blocks in all: operand, result, and what is received. */
 typedef struct dtm_staging {
     int64_t in_bytes, out_bytes;
+    bool in_result; /* in_bytes is then -1 */
 } dtm_staging;
 bool dtm_runs_collective(dtm_op_kind kind);
 dtm_collective_kind dtm_collective_kind_of(dtm_op_kind kind);

@@ -91,6 +91,33 @@ static int axes_in_order(const typing *t, dtm_op op, const dtm_dim_layout *hints
     return count;
 }
 
+/* ---- `keep`: the order of axes that one dimension is kept with ---- */
+
+/* The rule for an operator, or for what alone reads its result: `keep` pins the operator that makes the value too, unless
+ * query heads follow key heads there, which gives their axes an order. */
+static const dtm_keep_rule *keep_for(const shard *s, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    const dtm_keep_rule *keep = s->ops[op].keep;
+    for (int a = 0; a < s->module->settings.mesh.count; a++)
+        if (s->ops[op].choice[a] >= CHOICE_QUERIES && s->ops[op].choice[a] < CHOICE_STATE) return keep;
+    for (uint32_t r = 0; !keep && r < data->n_results; r++)
+        if (s->n_readers[data->results[r]] == 1) keep = s->ops[s->readers[data->results[r]][0]].keep;
+    return keep;
+}
+
+/* Where axes that the rule names for one dimension stand among the others they stand in its order. */
+static void keep_order(const dtm_keep_rule *keep, uint8_t *order, int n) {
+    for (int d = 0; d < keep->count; d++) {
+        const uint8_t *named = keep->dims[d].axes;
+        for (int i = 0, next = 0; i < n; i++)
+            for (int k = 0; k < keep->dims[d].n_axes; k++)
+                if (order[i] == named[k]) {
+                    order[i] = named[next++];
+                    break;
+                }
+    }
+}
+
 /* ---- types ---- */
 
 static dtm_type type_with(const shard *s, dtm_type whole, const shard_state *states, const uint8_t *order, int n) {
@@ -140,6 +167,8 @@ static void type_op(typing *t, dtm_op op) {
         return;
     }
     int n = axes_in_order(t, op, NULL, order);
+    const dtm_keep_rule *keep = keep_for(s, op);
+    if (keep) keep_order(keep, order, n);
     type_operands(t, op, order, n);
     type_results(t, op, order, n);
 }

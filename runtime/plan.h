@@ -231,13 +231,16 @@ typedef struct dtm_plan_matmul {
  *
  * With several tensors (a bucket) the part for or from a member is that of the first tensor, then that of the second, ..
  * A part lies in `stage_in`, `stage_out` packed row-major, members one after another; where stage_in (stage_out) is -1 it
- * is in place already: one tensor whose parts lie one after another in the order of members.
+ * is in place already: one tensor whose parts lie one after another in the order of members. What an exchange of one tensor
+ * sends may be packed in the memory of its output (stage_in is then DTM_PLAN_IN_OUTPUT).
  *
  * An exchange (all_to_all, also of `permute`) between layouts of which the input has copies on some axes of the group: r
  * sends to s only if r and s have the same coordinate on each axis of the group that does not split the input. */
 typedef struct dtm_plan_tensor {
     uint32_t input, output; /* buffers; the same place if it is done in place */
 } dtm_plan_tensor;
+
+enum { DTM_PLAN_IN_OUTPUT = -2 };
 
 typedef struct dtm_plan_collective {
     dtm_collective_kind kind;

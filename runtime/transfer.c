@@ -5,7 +5,8 @@
  *
  *     stage_in    | part for member 0 | part for member 1 | ..       a part: | box of tensor 0 | box of tensor 1 | ..
  *
- * Where a stage is -1 the tensor itself is that memory. */
+ * Where a stage is -1 the tensor itself is that memory; where stage_in is DTM_PLAN_IN_OUTPUT it is the output's, to which
+ * nothing is written before all has been sent. */
 #include "ir/fault.h"
 #include "runtime/rank.h"
 
@@ -196,13 +197,14 @@ bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
     if (t->changes && !dtm_fault(34)) dtm_transfer_count(rank, instruction);
-    char *in = c->stage_in < 0 ? dtm_rank_buffer(rank, c->tensors[0].input) : rank->arena + c->stage_in;
+    uint32_t in_place = c->stage_in == DTM_PLAN_IN_OUTPUT ? c->tensors[0].output : c->tensors[0].input;
+    char *in = c->stage_in < 0 ? dtm_rank_buffer(rank, in_place) : rank->arena + c->stage_in;
     char *out = c->stage_out < 0 ? dtm_rank_buffer(rank, c->tensors[0].output) : rank->arena + c->stage_out;
     void *scratch = c->scratch < 0 ? NULL : rank->arena + c->scratch;
     dtm_reduction reduction = c->max ? DTM_REDUCTION_MAX : DTM_REDUCTION_SUM;
     dtm_reduce_type type = c->dtype == DTM_PLAN_I32 ? DTM_REDUCE_I32 : DTM_REDUCE_F32;
     bool ok;
-    if (c->stage_in >= 0) pack(rank, c, t, in);
+    if (c->stage_in != -1) pack(rank, c, t, in);
     dtm_group_label(t->group, t->label);
     switch (c->kind) {
     case DTM_COLLECTIVE_ALL_REDUCE:
