@@ -26,9 +26,17 @@ dtm_attributes dtm_attributes_default(dtm_op_kind kind) {
     return attributes;
 }
 
+/* A cast to whole numbers cuts off what terms may have between them. */
+static bool is_linear(const dtm_module *module, const dtm_op_data *op) {
+    dtm_dtype to = op->attributes.dtype;
+    return op->kind != DTM_OP_CAST || to == DTM_F32 || to == DTM_F16 || to == DTM_BF16 ||
+           to == (dtm_dtype)dtm_value_type(module, op->operands[0])->dtype;
+}
+
 size_t dtm_linear_sets(const dtm_module *module, dtm_op op, uint32_t sets[4]) {
     size_t count = 0;
     uint32_t set = 0;
+    if (!is_linear(module, dtm_op_get(module, op))) return 0;
     for (const char *c = dtm_op_rows[dtm_op_get(module, op)->kind].linear;; c++) {
         if (*c >= '0' && *c <= '9')
             set |= 1u << (*c - '0');

@@ -1,6 +1,7 @@
 /* The interpreter on a mesh: every operator, its operands split at random along the factors ir/factors.c allows, evenly
  * and not, on axes of 1 to 4 ranks, gives what one rank gives. And any layout turns into any other and back. */
 #include "passes/interpret.h"
+#include "tests/unit/operator_cases.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,90 +12,6 @@ static uint64_t state = 1;
 static int64_t draw(int64_t below) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     return (int64_t)(state >> 33) % below;
-}
-
-enum { CASE_OPERANDS = 6 };
-
-/* Operands as "f B S D"; results are inferred, or given after `;`. Attributes by number of the row. */
-typedef struct test_case {
-    dtm_op_kind kind;
-    const char *operands[CASE_OPERANDS];
-    const char *over, *as, *at, *result;
-    uint32_t flags;
-    double number[2];
-    int64_t from, to;
-} test_case;
-
-static const test_case cases[] = {
-    {DTM_OP_ADD, {"f B S D", "f S D"}},
-    {DTM_OP_SUB, {"f S", "f B D"}},
-    {DTM_OP_MUL, {"f B S D", "f D"}},
-    {DTM_OP_WHERE, {"b B S", "f B S D", "f D"}},
-    {DTM_OP_GELU, {"f B S D"}},
-    {DTM_OP_SILU_BACKWARD, {"f B S D", "f S D"}},
-    {DTM_OP_DROPOUT, {"f B S D"}, .number = {0.3, 7}},
-    {DTM_OP_DOT, {"f B S D", "f D F"}, "D"},
-    {DTM_OP_DOT, {"f B S H K", "f H K D"}, "H K"},
-    {DTM_OP_DOT, {"f B S D", "f B S F"}, "B S"},
-    {DTM_OP_DOT, {"f B S D", "f B F D"}, "D"},
-    {DTM_OP_SUM, {"f B S D"}, "B D"},
-    {DTM_OP_SUM, {"f B S D", "b B S"}, "B S"},
-    {DTM_OP_MEAN, {"f B S D"}, "S D"},
-    {DTM_OP_REDUCE_MAX, {"f B S D"}, "S"},
-    {DTM_OP_SOFTMAX, {"f B S D"}, "D"},
-    {DTM_OP_LOG_SOFTMAX, {"f B S D"}, "S"},
-    {DTM_OP_RMSNORM, {"f B S D", "f D"}, "D", .number = {1e-5}},
-    {DTM_OP_LAYERNORM, {"f B S D", "f D", "f D"}, "D", .number = {1e-5}},
-    {DTM_OP_RMSNORM_BACKWARD, {"f B S D", "f D", "f B S D"}, "D", .number = {1e-5}},
-    {DTM_OP_LAYERNORM_BACKWARD, {"f B S D", "f D", "f B S D"}, "D", .number = {1e-5}},
-    {DTM_OP_SOFTMAX_BACKWARD, {"f B S D", "f B S D"}, "D"},
-    {DTM_OP_CROSS_ENTROPY, {"f B S V", "i B S"}, "V", .number = {0.1}},
-    {DTM_OP_CROSS_ENTROPY_BACKWARD, {"f B S V", "f B S", "i B S", "f B S"}, "V", .number = {0.1}},
-    {DTM_OP_ROPE, {"f B S H K"}, "K", .at = "S", .number = {100, 0}},
-    {DTM_OP_ROPE, {"f B S H K"}, "K", .at = "S", .flags = DTM_ROPE_INTERLEAVED | DTM_ROPE_INVERSE, .number = {100, 2}},
-    {DTM_OP_GATHER, {"f V D", "i B S"}, "V"},
-    {DTM_OP_GATHER, {"f B V D", "i B S"}, "V"},
-    {DTM_OP_SCATTER, {"i B S", "f B S D"}, "V", .result = "V D"},
-    {DTM_OP_ATTENTION, {"f B S H K", "f B S G K", "f B S G K"}, "S K", .flags = DTM_ATTENTION_CAUSAL},
-    {DTM_OP_ATTENTION, {"f B S H K", "f B S H K", "f B S H W"}, "S K", .number = {3}},
-    {DTM_OP_ATTENTION, {"f B T H K", "f B S G K", "f B S G K"}, "S K", .at = "T", .flags = DTM_ATTENTION_CAUSAL},
-    {DTM_OP_ATTENTION, {"f B S H K", "f B S K", "f B S K"}, "S K"},
-    {DTM_OP_ATTENTION_BACKWARD,
-     {"f B S H K", "f B S G K", "f B S G K", "f B S H K", "f B S H", "f B S H K"},
-     "S K",
-     .flags = DTM_ATTENTION_CAUSAL},
-    {DTM_OP_SPLIT, {"f B S D"}, "D", "D1 D2"},
-    {DTM_OP_MERGE, {"f B S H K"}, "H K", "HK"},
-    {DTM_OP_RENAME, {"f B S D"}, "S", "S2"},
-    {DTM_OP_CONCAT, {"f B S", "f B S D"}, "S D", "SD"},
-    {DTM_OP_SLICE, {"f B S D"}, "S", "T", .from = 2, .to = 5},
-    {DTM_OP_PAD, {"f B T D"}, "T", "S", .from = 1, .to = 4},
-};
-
-static const struct {
-    const char *name;
-    int64_t size;
-} sizes[] = {{"B", 3}, {"S", 7}, {"T", 3},  {"D", 6},  {"F", 5},   {"H", 6},  {"G", 3},   {"K", 4},
-             {"W", 3}, {"V", 9}, {"D1", 3}, {"D2", 2}, {"HK", 24}, {"S2", 7}, {"SD", 13}, {"SB", 7}};
-
-static uint8_t dims_of(dtm_module *m, const char *text, dtm_dim *out) {
-    char copy[64];
-    uint8_t n = 0;
-    snprintf(copy, sizeof copy, "%s", text ? text : "");
-    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
-        dtm_string name = dtm_string_of(m->context, word);
-        dtm_dim dim = dtm_dim_find(m, name);
-        for (size_t i = 0; !dim && i < sizeof sizes / sizeof *sizes; i++)
-            if (!strcmp(sizes[i].name, word)) dim = dtm_dim_add(m, name, sizes[i].size, (dtm_span){0, 0, 0});
-        out[n++] = dim;
-    }
-    return n;
-}
-
-static dtm_type type_of(dtm_module *m, const char *text) {
-    dtm_dim list[DTM_MAX_RANK];
-    uint8_t n = dims_of(m, text + 2, list);
-    return dtm_type_make(m, *text == 'i' ? DTM_I32 : *text == 'b' ? DTM_BOOL : DTM_F32, n, list);
 }
 
 static dtm_value build(dtm_builder *at, dtm_op_kind kind, dtm_value operand, dtm_type type, const char *name) {
@@ -120,26 +37,13 @@ static dtm_op build_case(dtm_module *m, const test_case *c) {
     uint32_t n = 0;
     for (; n < CASE_OPERANDS && c->operands[n]; n++) {
         dtm_type type = type_of(m, c->operands[n]);
-        operands[n] = build(&at, DTM_OP_RELAYOUT, build(&at, DTM_OP_INPUT, 0, type, input_names[n]), type, "laid");
+        dtm_value input = build(&at, DTM_OP_INPUT, 0, type, input_names[n]);
+        if (*c->operands[n] == 'p') input = build(&at, DTM_OP_SQUARE, input, type, "positive");
+        operands[n] = build(&at, DTM_OP_RELAYOUT, input, type, "laid");
     }
-    dtm_attributes attributes = dtm_attributes_default(c->kind);
-    attributes.n_over = dims_of(m, c->over, attributes.over);
-    attributes.n_as = dims_of(m, c->as, attributes.as);
-    dtm_dim at_dims[DTM_MAX_RANK];
-    if (dims_of(m, c->at, at_dims)) attributes.at = at_dims[0];
-    attributes.flags = c->flags;
-    for (int i = 0; i < 2; i++)
-        if (c->number[i] != 0) attributes.number[i] = c->number[i];
-    attributes.from = c->from;
-    attributes.to = c->to;
+    dtm_attributes attributes = case_attributes(m, c);
     dtm_type types[4] = {0};
-    if (c->result) {
-        char text[64];
-        snprintf(text, sizeof text, "f %s", c->result);
-        types[0] = type_of(m, text);
-    } else if (!dtm_infer(m, c->kind, operands, n, &attributes, (dtm_span){0, 0, 0}, types)) {
-        return 0;
-    }
+    if (!case_results(m, c, operands, n, &attributes, types)) return 0;
     uint32_t n_results = dtm_op_rows[c->kind].results;
     dtm_op op = dtm_build_op(&at, c->kind, operands, n, &attributes, types, n_results, "y");
     for (uint32_t r = 0; r < n_results; r++)
@@ -282,11 +186,13 @@ static void check_layouts(uint64_t seed) {
 
 int main(int argc, char **argv) {
     int trials = argc > 1 ? atoi(argv[1]) : 40;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (int i = 0; i < ALL_CASES; i++) {
         int splits = 0;
+        test_case c;
+        if (!case_of(i, &c)) continue;
         for (int trial = 0; trial < trials && failures < 5; trial++)
-            check_case(&cases[i], 1000 * i + (uint64_t)trial + 1, &splits);
-        if (!splits && failures < 5) printf("note: %s was never split\n", dtm_op_rows[cases[i].kind].name);
+            check_case(&c, 1000 * (uint64_t)i + (uint64_t)trial + 1, &splits);
+        if (!splits && failures < 5) printf("note: %s was never split\n", dtm_op_rows[c.kind].name);
     }
     for (int trial = 0; trial < 5 * trials && failures < 5; trial++) check_layouts((uint64_t)trial + 1);
     printf("%d failures\n", failures);
