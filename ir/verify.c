@@ -77,6 +77,10 @@ static void check_type(verifier *v, const dtm_op_data *op, dtm_value value) {
                 BREAK(v, op, 502, "axis %s splits %s twice: %s", axis_name(v, axis), name_of(v, value),
                       type_text(v, value));
             seen |= (uint16_t)(1 << axis);
+            if (s && v->module->settings.mesh.axes[axis].time)
+                BREAK(v, op, 502, "axis %s is in time, and %s splits %s before it: %s", axis_name(v, axis),
+                      axis_name(v, type->layout[d].splits[s - 1].axis), dtm_dim_name(v->module, type->dims[d]),
+                      type_text(v, value));
         }
     }
     uint16_t pending = type->sum | type->max, both = (seen & pending) | (type->sum & type->max);

@@ -65,6 +65,7 @@ typedef struct shard {
     uint32_t *n_readers;
     bool *gradient_only;       /* by value: it leads to weights' gradients and to nothing else */
     bool *input_only;          /* by value: it depends on inputs alone, on no weight */
+    bool *reported_only;       /* by operator: of no microbatch, and it leads to reports and to nothing else */
     const dtm_splits_rule *rules[DTM_MAX_AXES]; /* by axis; NULL: none */
     uint16_t *whole;           /* by value: axes on which it follows from a value that `keep` holds whole */
     uint16_t axes;             /* axes of size > 1 */
@@ -114,6 +115,13 @@ void shard_units(shard *s);   /* after the choices: in which units dimensions ar
 
 /* ---- shard_domains.c ---- */
 void shard_domains(shard *s); /* domains of all operators before the update */
+
+/* ---- shard_time.c: microbatches ---- */
+void shard_time_axis(shard *s);    /* gives a mesh without one its axis in time */
+void shard_time_rule(shard *s);    /* what it splits: the batch, and what is made of it */
+void shard_mark_reported(shard *s);
+bool shard_is_late(const shard *s, dtm_op reader); /* it reads only after the last microbatch */
+void shard_check_time(shard *s);   /* says what is wanted before the last microbatch and cannot be there */
 
 /* ---- shard_terms.c: the order of sums ---- */
 void shard_reorder_sums(shard *s);

@@ -110,30 +110,6 @@ static void tell(shard *s, uint16_t axes, verdict v) {
     }
 }
 
-/* ---- microbatches ---- */
-
-/* A sum over the microbatches, wanted before they have all been seen. */
-static void check_time(shard *s, dtm_op op, int axis) {
-    const dtm_op_data *data = dtm_op_get(s->module, op);
-    if (s->ops[op].phase == PHASE_UPDATE || data->kind == DTM_OP_REPORT || data->kind == DTM_OP_GRADIENT) return;
-    for (uint32_t k = 0; k < data->n_operands; k++) {
-        dtm_value v = data->operands[k];
-        shard_state is = shard_value_state(s, v, axis), needs = shard_operand_state(s, op, s->ops[op].choice[axis], k);
-        if (s->input_only[v] || is == needs || is == STATE_ALIKE) continue;
-        dtm_op def = s->module->values[v].def;
-        dtm_error(s->module->context, data->span, 401,
-                  "`%s` needs the whole batch's `%s`, which depends on weights and is known only after the last of %lld "
-                  "microbatches",
-                  dtm_op_rows[data->kind].name, dtm_value_name(s->module, v),
-                  (long long)s->module->settings.mesh.axes[axis].size);
-        dtm_note(s->module->context, s->module->ops[def].span, "`%s` is summed here over the batch",
-                 dtm_value_name(s->module, v));
-        dtm_help(s->module->context, "without `microbatches` this program is fine; or keep what follows the sum linear in it");
-        s->failed = true;
-        return;
-    }
-}
-
 uint16_t shard_axes_by_cost(const shard *s) {
     uint16_t axes = 0;
     for (int a = 0; a < s->module->settings.mesh.count; a++)
@@ -161,7 +137,6 @@ bool shard_choose(shard *s) {
         if (v.outcome == SHARD_GAVE_UP) choose_in_turn(s, by_cost);
         if (s->worth) tell(s, by_cost, v);
     }
-    for (int a = 0; a < count; a++)
-        for (size_t i = 0; s->time >> a & 1 && i < s->n_order && !s->failed; i++) check_time(s, s->order[i], a);
+    shard_check_time(s);
     return !s->failed;
 }

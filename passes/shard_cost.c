@@ -55,10 +55,13 @@ static double collective_time(const chooser *c, dtm_collective_kind kind, double
     return time;
 }
 
+/* Over microbatches: what is read late is complete then, and what depends on inputs alone is summed in a loop before the
+ * others; but they are never there side by side. */
 static double conversion_in_time(const conversion *v, shard_state from, shard_state to) {
     if (from == STATE_ALIKE) return 0;
-    if (from == STATE_SUM && to == STATE_ALIKE && v->late) return 0;
-    return v->inputs_only ? AVOID : 100 * AVOID;
+    bool sum = from == STATE_SUM || from == STATE_MAX;
+    if (sum && to == STATE_ALIKE && (v->late || v->inputs_only)) return 0;
+    return sum && v->inputs_only ? AVOID : 100 * AVOID;
 }
 
 static double conversion_time(const chooser *c, const conversion *v, shard_state from, shard_state to) {
@@ -182,12 +185,6 @@ static void tie_reduction(chooser *c, end producer, end reader) {
 }
 
 /* Everything that reads a result, and what a conversion of it costs. */
-/* Whether an operator reads only after the last microbatch. */
-static bool is_late(const shard *s, dtm_op reader) {
-    dtm_op_kind kind = s->module->ops[reader].kind;
-    return kind == DTM_OP_REPORT || kind == DTM_OP_GRADIENT || s->ops[reader].phase == PHASE_UPDATE;
-}
-
 static end *readers_of(const chooser *c, dtm_op op, uint32_t result, size_t *n, conversion *v) {
     const shard *s = c->s;
     dtm_value value = s->module->ops[op].results[result];
@@ -198,15 +195,15 @@ static end *readers_of(const chooser *c, dtm_op op, uint32_t result, size_t *n, 
                       s->input_only[value], s->gradient_only[value] && !s->weight_of[value]};
     /* On an axis in time, what is read late is complete then at no cost: readers within the microbatches decide alone. */
     bool in_time = s->time >> c->axis & 1, some_early = false;
-    for (uint32_t i = 0; i < s->n_readers[value]; i++) some_early |= !is_late(s, s->readers[value][i]);
+    for (uint32_t i = 0; i < s->n_readers[value]; i++) some_early |= !shard_is_late(s, s->readers[value][i]);
     for (uint32_t i = 0; i < s->n_readers[value]; i++) {
         dtm_op reader = s->readers[value][i];
         const dtm_op_data *data = dtm_op_get(s->module, reader);
-        if (in_time && some_early && is_late(s, reader)) continue;
+        if (in_time && some_early && shard_is_late(s, reader)) continue;
         for (uint32_t k = 0; k < data->n_operands; k++) {
             if (data->operands[k] != value || !reader_end(c, value, reader, k, &e)) continue;
             DTM_PUSH(s->arena, readers, *n, capacity, e);
-            v->late &= is_late(s, reader);
+            v->late &= shard_is_late(s, reader);
         }
     }
     if (!v->late) v->times *= c->microbatches;

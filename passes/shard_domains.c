@@ -38,7 +38,7 @@ static void offer_states(const shard *s, dtm_value value, int axis, bool pending
 
 static bool keep_allows(const shard *s, const dtm_keep_rule *keep, const dtm_type_data *type, int axis, shard_state state) {
     bool whole = false;
-    for (int i = 0; i < keep->count; i++) {
+    for (int i = 0; i < keep->count && !(s->time >> axis & 1); i++) { /* `B@-`: all samples of a microbatch */
         int dim = dtm_type_dim_index(type, keep->dims[i].dim);
         for (int k = 0; k < keep->dims[i].n_axes; k++)
             if (keep->dims[i].axes[k] == axis) return state == STATE_DIM + dim;
@@ -52,7 +52,7 @@ static bool keep_allows(const shard *s, const dtm_keep_rule *keep, const dtm_typ
 /* What a repeat carries is split by the list as an operator is, or is a term. */
 static void offer_carried(const shard *s, dtm_value value, int axis, shard_domain *d) {
     offer_states(s, value, axis, true, d);
-    if (s->rules[axis] && s->rules[axis]->by_cost) return;
+    if ((s->rules[axis] && s->rules[axis]->by_cost) || (s->time >> axis & 1 && s->input_only[value])) return;
     shard_domain all = *d;
     d->count = 0;
     offer(d, all.choices[0]);
@@ -98,7 +98,7 @@ static void follow_keep(const shard *s, dtm_op op, int axis, shard_domain *d) {
 static void follow_whole(shard *s, dtm_op op, int axis, shard_domain *d) {
     const dtm_op_data *data = dtm_op_get(s->module, op);
     bool whole = false;
-    const dtm_keep_rule *keep = s->ops[op].keep;
+    const dtm_keep_rule *keep = s->time >> axis & 1 ? NULL : s->ops[op].keep;
     for (int i = 0; keep && i < keep->count; i++) whole |= keep->dims[i].whole && shard_lists(s->rules[axis], keep->dims[i].dim, 0);
     for (uint32_t k = 0; k < data->n_operands; k++) whole |= s->whole[data->operands[k]] >> axis & 1;
     if (!whole || s->ops[op].phase == PHASE_BACKWARD) return;
@@ -145,9 +145,8 @@ static void domain_of_operator(const shard *s, dtm_op op, int axis, shard_domain
     if (s->rules[axis] && (s->rules[axis]->by_cost || is_free(s, op))) offer_all_listed(s, op, axis, d);
     else if (f) offer(d, listed);
     else offer(d, CHOICE_ALIKE);
-    /* Before the first microbatch, what depends on inputs alone is computed for all of them at once. */
+    /* Before the first microbatch, what depends on inputs alone can be computed for all of them at once. */
     if (in_time && all_inputs_only(s, op)) {
-        if (f && f->kind == DTM_FACTOR_REDUCED) d->count = 0;
         offer(d, CHOICE_ALIKE);
         return;
     }
@@ -160,6 +159,8 @@ static void domain_of(shard *s, dtm_op op, int axis, shard_domain *d) {
     const dtm_op_data *data = dtm_op_get(s->module, op);
     if (s->ops[op].keep) offer_kept(s, op, axis, d);
     else if (data->kind == DTM_OP_OUTPUT) offer_states(s, data->operands[0], axis, false, d);
+    else if (s->time >> axis & 1 && (data->kind == DTM_OP_WEIGHT || data->kind == DTM_OP_STATE))
+        offer(d, CHOICE_STATE + STATE_ALIKE);
     else if (shard_is_source(data->kind)) offer_states(s, data->results[0], axis, false, d);
     else if (data->kind == DTM_OP_CARRY) offer_carried(s, data->results[0], axis, d);
     else if (shard_is_identity(data->kind)) offer_states(s, data->results[0], axis, true, d);
@@ -207,7 +208,7 @@ static void mark_input_only(shard *s) {
         changed = false;
         for (size_t i = 0; i < s->n_order; i++) {
             const dtm_op_data *data = dtm_op_get(m, s->order[i]);
-            bool only = data->kind != DTM_OP_WEIGHT && data->kind != DTM_OP_STATE && data->kind != DTM_OP_DROPOUT;
+            bool only = data->kind != DTM_OP_WEIGHT && data->kind != DTM_OP_STATE;
             for (uint32_t k = 0; k < data->n_operands; k++) only &= s->input_only[data->operands[k]];
             for (uint32_t r = 0; r < data->n_results; r++)
                 if (s->input_only[data->results[r]] && !only) {
@@ -230,4 +231,5 @@ void shard_domains(shard *s) {
             if (s->axes >> a & 1) domain_of(s, s->order[i], a, &o->domain[a]);
         }
     }
+    shard_mark_reported(s);
 }

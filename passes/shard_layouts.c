@@ -57,20 +57,21 @@ static void append(uint8_t *order, int *count, int axis) {
     order[(*count)++] = (uint8_t)axis;
 }
 
-/* The axes of one group: key heads' axes before those that split query heads alone, then as the hint has them, then as
- * the mesh has them, axes in time last. */
+/* The axes of one group: axes in time before all others, so that a microbatch is a block of the whole batch and what is
+ * gathered over other axes within it is its samples; key heads' axes before those that split query heads alone; then as the
+ * hint has them, then as the mesh has them. */
 static void order_group(const shard *s, dtm_op op, uint16_t axes, const dtm_dim_layout *hint, uint8_t *order, int *count) {
     int n = s->module->settings.mesh.count;
-    for (int queries = 0; queries < 2; queries++)
-        for (int later = 0; later < 2; later++) {
+    for (int time = 1; time >= 0; time--)
+        for (int queries = 0; queries < 2; queries++) {
             for (int i = 0; hint && i < hint->count; i++) {
                 int a = hint->splits[i].axis;
                 bool alone = s->ops[op].choice[a] >= CHOICE_QUERIES && s->ops[op].choice[a] < CHOICE_STATE;
-                if (axes >> a & 1 && alone == queries && in_time(s, a) == later) append(order, count, a);
+                if (axes >> a & 1 && alone == queries && in_time(s, a) == time) append(order, count, a);
             }
             for (int a = 0; a < n; a++) {
                 bool alone = s->ops[op].choice[a] >= CHOICE_QUERIES && s->ops[op].choice[a] < CHOICE_STATE;
-                if (axes >> a & 1 && alone == queries && in_time(s, a) == later) append(order, count, a);
+                if (axes >> a & 1 && alone == queries && in_time(s, a) == time) append(order, count, a);
             }
         }
 }
@@ -173,6 +174,36 @@ static void type_op(typing *t, dtm_op op) {
     type_results(t, op, order, n);
 }
 
+/* What splits a dimension of both, from the major axis on. */
+static dtm_dim_layout common_splits(const dtm_dim_layout *a, const dtm_dim_layout *b) {
+    dtm_dim_layout common;
+    memset(&common, 0, sizeof common);
+    while (common.count < a->count && common.count < b->count &&
+           memcmp(&a->splits[common.count], &b->splits[common.count], sizeof *a->splits) == 0) {
+        common.splits[common.count] = a->splits[common.count];
+        common.count++;
+    }
+    return common;
+}
+
+/* Data are read, not sent: what is neither weight nor state comes as the part from which every reader's can be cut. */
+static void narrow_source(typing *t, dtm_op op) {
+    shard *s = t->s;
+    const dtm_op_data *data = dtm_op_get(s->module, op);
+    dtm_value value = data->results[0];
+    if (data->kind == DTM_OP_WEIGHT || data->kind == DTM_OP_STATE) return;
+    dtm_type_data type = *dtm_type_get(s->module, t->types[value]);
+    for (uint32_t i = 0; i < s->n_readers[value]; i++) {
+        dtm_op reader = s->readers[value][i];
+        for (uint32_t k = 0; t->operands[reader] && k < s->module->ops[reader].n_operands; k++) {
+            if (s->module->ops[reader].operands[k] != value) continue;
+            const dtm_type_data *wanted = dtm_type_get(s->module, t->operands[reader][k]);
+            for (int d = 0; d < type.rank; d++) type.layout[d] = common_splits(&type.layout[d], &wanted->layout[d]);
+        }
+    }
+    t->types[value] = dtm_type_intern(s->module, &type);
+}
+
 /* For each dimension the longest list of axes that a reader wants it split by; of a state, what splits its weight. */
 static void type_source(typing *t, dtm_op op) {
     shard *s = t->s;
@@ -195,6 +226,7 @@ static void type_source(typing *t, dtm_op op) {
     int n = axes_in_order(t, op, hints, order);
     for (uint32_t i = 0; i < data->n_operands; i++) t->operands[op][i] = s->module->values[data->operands[i]].type;
     type_results(t, op, order, n);
+    if (data->n_results) narrow_source(t, op);
 }
 
 static void type_all(typing *t) {

@@ -6,24 +6,6 @@
 
 /* ---- the rules ---- */
 
-/* The first dimension of the first input: the batch, which microbatches cut. */
-static void find_batch(dtm_module *m, dtm_op op, void *state) {
-    dtm_dim *batch = state;
-    if (m->ops[op].kind != DTM_OP_INPUT || *batch) return;
-    const dtm_type_data *type = dtm_value_type(m, m->ops[op].results[0]);
-    if (type->rank) *batch = type->dims[0];
-}
-
-static void add_time_axis(shard *s) {
-    dtm_module *m = s->module;
-    dtm_mesh *mesh = &m->settings.mesh;
-    for (int a = 0; a < mesh->count; a++)
-        if (mesh->axes[a].time) return;
-    if (m->settings.microbatches <= 1 || mesh->count == DTM_MAX_AXES) return;
-    mesh->axes[mesh->count++] = (dtm_axis_data){dtm_string_of(m->context, "microbatch"), m->settings.microbatches, true,
-                                                m->settings.microbatches_span};
-}
-
 static bool keep_names(const shard *s, const dtm_keep_rule *keep, dtm_value value) {
     const dtm_module *m = s->module;
     if (dtm_value_source_name(m, value) != keep->value) return false;
@@ -53,7 +35,7 @@ static void insert_keeps(shard *s) {
 
 void shard_rules(shard *s) {
     dtm_module *m = s->module;
-    add_time_axis(s);
+    shard_time_axis(s);
     const dtm_mesh *mesh = &m->settings.mesh;
     for (int a = 0; a < mesh->count; a++)
         if (mesh->axes[a].size > 1) {
@@ -61,14 +43,7 @@ void shard_rules(shard *s) {
             if (mesh->axes[a].time) s->time |= (uint16_t)(1 << a);
         }
     for (size_t i = 0; i < m->settings.n_splits; i++) s->rules[m->settings.splits[i].axis] = &m->settings.splits[i];
-    dtm_dim batch = 0;
-    dtm_walk(m, find_batch, &batch);
-    for (int a = 0; a < mesh->count; a++)
-        if (mesh->axes[a].time && batch) {
-            dtm_splits_rule *rule = dtm_arena_alloc(s->arena, sizeof *rule);
-            *rule = (dtm_splits_rule){.axis = (uint8_t)a, .count = 1, .dims = {batch}, .span = mesh->axes[a].span};
-            s->rules[a] = rule;
-        }
+    shard_time_rule(s);
     if (s->axes) insert_keeps(s);
 }
 
