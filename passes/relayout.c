@@ -97,8 +97,17 @@ static double step_time(const search *s, dtm_op_kind kind, uint16_t axes, const 
     return cost.time * times + (kind == DTM_OP_PERMUTE ? 1e-10 : 1e-12) + 1e-18 * (double)cost.payload;
 }
 
+/* An axis in time splits a dimension before all others. */
+static bool is_lawful(const search *s, const dtm_type_data *type) {
+    for (int d = 0; d < type->rank; d++)
+        for (int i = 1; i < type->layout[d].count; i++)
+            if (s->times >> type->layout[d].splits[i].axis & 1) return false;
+    return true;
+}
+
 static void reach(search *s, dtm_op_kind kind, uint16_t axes, int over, int as, const dtm_type_data *made,
                   double penalty) {
+    if (s->times && !is_lawful(s, made)) return;
     dtm_type type = dtm_type_intern(s->module, made);
     if (type == s->nodes[s->at].type || s->nodes[s->at].steps + 1 >= DTM_MAX_STEPS) return;
     size_t i = 0;
