@@ -12,7 +12,8 @@
  *                                   slots N + 1  where another loop reads them:   x(i) in slot i, next(i) in slot i + 1
  *                               (reversed: the other way round). first is made in x's slot of the copy that runs first,
  *                               last(next) is that slot of the copy that runs last
- *     elementwise, all_reduce   in place where the operand dies and the kernel allows it
+ *     elementwise, all_reduce   in place where the operand dies and the kernel allows it; also copy by copy, where both
+ *                               have a slot a copy (gradients that are reduced in a loop after the one that makes them)
  *
  * Where first or next cannot be made in the slot, codegen copies: that is what differing storages of a carry mean. In a
  * repeat inside repeats next gets slots of its own unless one slot serves all.
@@ -33,6 +34,7 @@ typedef struct group {
     uint32_t into;       /* merged into this group; 0: not */
     uint32_t shift;      /* what a value's shift grows by on the way into it */
     bool fixed;          /* merged at the slot `shift`, whatever the copy */
+    bool shared;         /* another was merged into it */
     bool persistent;
     int64_t offset;
 } group;
@@ -107,7 +109,7 @@ static int64_t all_copies(const planner *p, dtm_op loop) {
 
 static uint32_t add_group(planner *p, dtm_type type, int64_t slots, int64_t position) {
     group g = {dtm_storage_round(dtm_local_bytes_max(p->module, type)), slots, position, position, -1, NONE, 0, false,
-               false, 0};
+               false, false, 0};
     DTM_PUSH(p->arena, p->groups, p->n_groups, p->cap_groups, g);
     return (uint32_t)(p->n_groups - 1);
 }
@@ -133,6 +135,7 @@ static void widen(group *g, int64_t begin, int64_t end) {
 static void merge(planner *p, uint32_t from, uint32_t into, uint32_t shift, bool fixed) {
     group *g = &p->groups[from], *target = &p->groups[into];
     widen(target, g->begin, g->end);
+    target->shared = true;
     g->into = into;
     g->shift = shift;
     g->fixed = fixed;
@@ -229,7 +232,11 @@ typedef struct readers_state {
 static void see_reader(planner *p, dtm_value read, dtm_op user, void *state) {
     readers_state *r = state;
     const dtm_op_data *data = op_of(p, user);
-    if (data->kind == DTM_OP_CARRY && data->operands[1] != read) return;
+    if (data->kind == DTM_OP_CARRY && data->operands[1] != read) { /* as its loop begins */
+        int64_t at = p->order.begin[innermost(p, user)];
+        if (at > r->last) r->last = at;
+        return;
+    }
     if (data->kind == DTM_OP_CARRY || data->kind == DTM_OP_LAST) { /* after the unit, in any case */
         r->conflict = true;
         return;
@@ -260,14 +267,16 @@ static bool is_made_here(const planner *p, dtm_value v) {
            kind != DTM_OP_LAST && !dtm_is_alias(p->module, def);
 }
 
+/* Whether both run once a copy of repeats of the same names. */
 static bool same_copies(const planner *p, dtm_op a, dtm_op b) {
     chain x = chain_of(p, a), y = chain_of(p, b);
-    int i = x.depth, j = y.depth;
-    while (i && op_of(p, x.loops[i - 1])->kind == DTM_OP_MICROBATCH) i--;
-    while (j && op_of(p, y.loops[j - 1])->kind == DTM_OP_MICROBATCH) j--;
-    for (; i && j; i--, j--)
-        if (op_of(p, x.loops[i - 1])->attributes.name != op_of(p, y.loops[j - 1])->attributes.name) return false;
-    return i == j || (i == 0 && j == 0);
+    int i = 0, j = 0;
+    for (;; i++, j++) {
+        while (i < x.depth && op_of(p, x.loops[i])->kind == DTM_OP_MICROBATCH) i++;
+        while (j < y.depth && op_of(p, y.loops[j])->kind == DTM_OP_MICROBATCH) j++;
+        if (i == x.depth || j == y.depth) return i == x.depth && j == y.depth;
+        if (op_of(p, x.loops[i])->attributes.name != op_of(p, y.loops[j])->attributes.name) return false;
+    }
 }
 
 static void place_store(planner *p, dtm_op op) {
@@ -381,14 +390,26 @@ static void visit_place(dtm_module *module, dtm_op op, void *state) {
 
 /* ---- in place ---- */
 
+/* Both have a slot a copy of loops of one name: in each copy the unit is the last to read the operand, and writes its slot. */
+static bool join_slots(planner *p, dtm_op unit, dtm_value result, dtm_value operand) {
+    home a = home_of(p, operand), b = home_of(p, result);
+    group *from = &p->groups[a.group], *into = &p->groups[b.group];
+    if (from->slots != into->slots || from->slot_bytes != into->slot_bytes || into->shared || into->persistent ||
+        a.fixed || b.fixed || a.shift != b.shift || !same_copies(p, def_of(p, operand), unit))
+        return false;
+    if (readers_before(p, operand, result).conflict) return false;
+    merge(p, b.group, a.group, 0, false);
+    return true;
+}
+
 static bool join(planner *p, dtm_op unit, dtm_value result, dtm_value operand) {
     home a = home_of(p, operand), b = home_of(p, result);
     group *from = &p->groups[a.group], *into = &p->groups[b.group];
     int64_t position = p->order.begin[unit];
-    if (!a.group || !b.group || a.group == b.group || from->slots > 1 || from->persistent || from->end > position ||
-        from->slot_bytes > into->slot_bytes || from->busy_until >= 0)
-        return false;
+    if (!a.group || !b.group || a.group == b.group || from->persistent || from->busy_until >= 0) return false;
     if (!dtm_may_overwrite(p->module, unit, result, operand)) return false;
+    if (from->slots > 1) return join_slots(p, unit, result, operand);
+    if (from->end > position || from->slot_bytes > into->slot_bytes) return false;
     if (into->slots == 1 && !into->persistent && into->begin >= position) {
         merge(p, a.group, b.group, 0, false);
         return true;
