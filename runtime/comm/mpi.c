@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 static const int64_t CHUNK = (int64_t)1 << 30;
-enum { CONTROL_TAG = 1, SPINS = 2000 };
+enum { CONTROL_TAG = 1, SPINS = 2000, SILENT = -1 };
 static const double GLANCE_SECONDS = 0.1;       /* between looks at the control messages while waiting */
 static const double SLEEP_AFTER_SECONDS = 0.02; /* a wait this long may cost a nap's latency */
 static const double REPLY_SECONDS = 1.0;        /* how long the watchdog waits for the others' answers */
@@ -37,7 +37,7 @@ typedef struct mpi_state {
     control heard;
     int lowest_ending; /* the lowest rank that announced a failure, or the world's size */
     /* While the watchdog asks: */
-    signed char *arrived;
+    signed char *arrived; /* of each member: 1, 0 or SILENT */
     const dtm_group *asked_group;
     int64_t asked_sequence;
 } mpi_state;
@@ -140,15 +140,24 @@ static void serve_for(dtm_comm *comm, double seconds) {
 
 /* ---- waiting ---- */
 
-/* Asks the other members whether they have begun the collective that hangs. */
-static bool hang(dtm_comm *comm, dtm_status *status) {
+typedef struct patience {
+    double started, glanced;
+    int spins;
+    bool waited_twice;
+} patience;
+
+/* Asks the other members whether they have begun the collective that hangs. If all answer, those that have not wait
+ * themselves, for another rank: then whoever waits for one that is silent will tell, and this rank waits once more. */
+static bool hang(dtm_comm *comm, patience *p, dtm_status *status) {
     mpi_state *state = comm->state;
     pthread_mutex_lock(&comm->lock);
     dtm_group *group = comm->operation_group;
     int64_t sequence = comm->operation.sequence;
     pthread_mutex_unlock(&comm->lock);
-    signed char *arrived = group && sequence ? calloc((size_t)group->size, 1) : NULL;
+    signed char *arrived = group && sequence ? malloc((size_t)group->size) : NULL;
+    bool silent = !arrived;
     if (arrived) {
+        memset(arrived, SILENT, (size_t)group->size);
         arrived[group->index] = 1;
         state->asked_group = group;
         state->asked_sequence = sequence;
@@ -157,17 +166,22 @@ static bool hang(dtm_comm *comm, dtm_status *status) {
             if (i != group->index) tell(state, group->ranks[i], (control){QUERY, group->tag, sequence, comm->rank});
         serve_for(comm, REPLY_SECONDS);
         state->arrived = NULL;
+        for (int i = 0; i < group->size; i++) {
+            silent = silent || arrived[i] == SILENT;
+            if (arrived[i] == SILENT) arrived[i] = 0;
+        }
+    }
+    if (!silent && !p->waited_twice) {
+        free(arrived);
+        p->waited_twice = true;
+        p->started = dtm_comm_now();
+        return true;
     }
     dtm_watchdog_fail(comm, arrived, status);
     free(arrived);
     dtm_comm_abort(comm, status);
     return false;
 }
-
-typedef struct patience {
-    double started, glanced;
-    int spins;
-} patience;
 
 /* Called when a test found nothing: spins, then yields, then naps; looks at control messages and the deadline. */
 static bool be_patient(dtm_comm *comm, patience *p, dtm_status *status) {
@@ -180,7 +194,7 @@ static bool be_patient(dtm_comm *comm, patience *p, dtm_status *status) {
     if (now - p->glanced >= GLANCE_SECONDS) {
         p->glanced = now;
         if (!serve(comm, status)) return false;
-        if (comm->deadline > 0 && now - p->started > comm->deadline) return hang(comm, status);
+        if (comm->deadline > 0 && now - p->started > comm->deadline) return hang(comm, p, status);
     }
     if (now - p->started > SLEEP_AFTER_SECONDS)
         nanosleep(&(struct timespec){0, 50000}, NULL);
