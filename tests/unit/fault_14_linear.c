@@ -97,7 +97,8 @@ static dtm_module *program(dtm_context *context, const trial *t, int64_t tp, boo
                                             : operand(&at, t->c->operands[n], names[n], t->pending >> n & 1);
     dtm_attributes attributes = case_attributes(m, t->c);
     dtm_type types[4] = {0};
-    if (!case_results(m, t->c, operands, n, &attributes, types)) dtm_broken("tests", "%s has no case", dtm_op_rows[t->c->kind].name);
+    if (!case_results(m, t->c, operands, n, &attributes, types))
+        dtm_broken("tests", "%s has no case", dtm_op_rows[t->c->kind].name);
     uint32_t n_results = dtm_op_rows[t->c->kind].results;
     for (uint32_t r = 0; r < n_results; r++) {
         dtm_type_data type = *dtm_type_get(m, types[r]);
@@ -231,7 +232,8 @@ static void check_placed(const test_case *c) {
     dtm_module *m = program(context, &t, 2, false, &op);
     dtm_splits_rule rule = {.axis = 0, .count = 1, .dims = {dtm_dim_find(m, dtm_string_of(context, "Z"))}};
     DTM_PUSH(m->arena, m->settings.splits, m->settings.n_splits, m->settings.cap_splits, rule);
-    bool good = dtm_module_verify(m) && passed(m, dtm_pass_canonicalize) && passed(m, dtm_pass_shard) && passed(m, dtm_pass_partition);
+    bool good = dtm_module_verify(m) && passed(m, dtm_pass_canonicalize) && passed(m, dtm_pass_shard) &&
+                passed(m, dtm_pass_partition);
     bool never = !*dtm_op_rows[c->kind].linear;
     if (!good || !reductions(m) || (never && reads_terms(m, c->kind))) {
         failed("%s of sums over what is split", dtm_op_rows[c->kind].name);
