@@ -273,7 +273,7 @@ void dtm_lower_rope(dtm_generator *g, dtm_op op) {
     int64_t part = (int64_t)attributes->number[DTM_ROPE_PART], width = g->module->dims[attributes->over[0]].size;
     if (!part) part = width;
     bool first = false;
-    int64_t offset = dtm_rope_table_offset(g->module, op, &first) + dtm_workspace_most(g->module, false);
+    int64_t offset = dtm_rope_table_offset(g->module, op, &first) + g->workspace_bytes;
     uint32_t table = dtm_buffer_workspace(g, "rope.table", DTM_PLAN_F32, offset, dtm_block_max(g->module, x, at) * part);
     if (first || changes_in_time(g, x, at)) emit_table(g, op, table, part);
     dtm_product batch = dtm_product_one(), heads = dtm_product_one();

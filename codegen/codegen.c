@@ -127,7 +127,7 @@ void dtm_unsupported(dtm_generator *g, dtm_op op, const char *what) {
 
 uint32_t dtm_step_state(dtm_generator *g) {
     if (!g->step_state)
-        g->step_state = dtm_buffer_workspace(g, "step", DTM_PLAN_U8, dtm_workspace_most(module_of(g), false), 16);
+        g->step_state = dtm_buffer_workspace(g, "step", DTM_PLAN_U8, g->workspace_bytes, 16);
     return g->step_state;
 }
 
@@ -460,7 +460,8 @@ bool dtm_codegen(dtm_module *module, dtm_text *plan_c, dtm_text *kernels_c) {
     g.stored = dtm_stored(module, g.arena);
     g.buffer_of = dtm_arena_alloc(g.arena, module->n_values * sizeof *g.buffer_of);
     g.weight_of = dtm_arena_alloc(g.arena, module->n_values * sizeof *g.weight_of);
-    g.workspace = module->arena_bytes - dtm_workspace_most(module, false) - dtm_constants_bytes(module);
+    g.workspace_bytes = dtm_workspace_most(module, false);
+    g.workspace = module->arena_bytes - g.workspace_bytes - dtm_constants_bytes(module);
     DTM_PUSH(g.arena, g.extents, g.n_extents, g.cap_extents, (dtm_plan_extent){0});
     DTM_PUSH(g.arena, g.sizes, g.n_sizes, g.cap_sizes, (dtm_plan_size){0});
     DTM_PUSH(g.arena, g.loops, g.n_loops, g.cap_loops, (dtm_plan_loop){0});

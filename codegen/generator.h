@@ -34,6 +34,7 @@ typedef struct dtm_generator {
     uint32_t *weight_of; /* by value: index + 1 */
     uint32_t step_state; /* buffer of seed and step, 0: none yet */
     int64_t workspace;   /* offset of the workspace in the arena */
+    int64_t workspace_bytes; /* behind it lies what a program makes once */
     int64_t step_bytes;  /* bytes after it that seed and step take */
 } dtm_generator;
 

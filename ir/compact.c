@@ -56,6 +56,8 @@ static void copy_region(compactor *c, dtm_region from, dtm_region to) {
 static void forget(dtm_module *module) {
     module->types = NULL;
     module->values = NULL;
+    module->constants = NULL;
+    module->n_constants = module->cap_constants = 0;
     module->ops = NULL;
     module->regions = NULL;
     module->n_types = module->cap_types = module->n_values = module->cap_values = 0;

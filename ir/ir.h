@@ -284,6 +284,8 @@ typedef struct dtm_module {
     dtm_op_data *ops;
     dtm_region_data *regions;
     size_t n_dims, cap_dims, n_types, cap_types, n_values, cap_values, n_ops, cap_ops, n_regions, cap_regions;
+    dtm_value *constants; /* those values that are numbers */
+    size_t n_constants, cap_constants;
     dtm_region body;
     int64_t arena_bytes; /* after memory: what a rank allocates; 0 before */
     uint32_t *type_table; /* interning: open addressing over types */
@@ -397,6 +399,9 @@ void dtm_op_remove(dtm_module *module, dtm_op op);                    /* from it
 void dtm_op_move(dtm_module *module, dtm_op op, dtm_region region, int64_t at); /* at -1: the end */
 int64_t dtm_op_position(const dtm_module *module, dtm_op op);        /* in its region */
 void dtm_replace_uses(dtm_module *module, dtm_value from, dtm_value to); /* in all operators */
+/* What `made` is takes the place and the name of `of`: those who read `of` read it, and `of` is no longer what it was. Quick
+ * where `made` was made after operator `first` was, and by then nothing but later operators read it. */
+void dtm_value_take_place(dtm_module *module, dtm_value made, dtm_value of, dtm_op first);
 
 /* ---- walking ---- */
 

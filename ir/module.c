@@ -146,6 +146,7 @@ dtm_module *dtm_module_clone(const dtm_module *module) {
     CLONE_ARRAY(arena, clone, dims, n_dims, cap_dims);
     CLONE_ARRAY(arena, clone, types, n_types, cap_types);
     CLONE_ARRAY(arena, clone, values, n_values, cap_values);
+    CLONE_ARRAY(arena, clone, constants, n_constants, cap_constants);
     CLONE_ARRAY(arena, clone, ops, n_ops, cap_ops);
     CLONE_ARRAY(arena, clone, regions, n_regions, cap_regions);
     CLONE_ARRAY(arena, &clone->settings, splits, n_splits, cap_splits);
@@ -196,12 +197,13 @@ bool dtm_value_is_constant(const dtm_module *module, dtm_value value) {
 /* Constants are few: a linear search is as fast as any table. */
 dtm_value dtm_constant(dtm_module *module, dtm_dtype dtype, double number) {
     dtm_type type = dtm_type_scalar(module, dtype);
-    for (dtm_value v = 1; v < module->n_values; v++)
-        if (!module->values[v].def && module->values[v].type == type &&
-            memcmp(&module->values[v].number, &number, sizeof number) == 0)
-            return v;
+    for (size_t i = 0; i < module->n_constants; i++) {
+        const dtm_value_data *constant = &module->values[module->constants[i]];
+        if (constant->type == type && memcmp(&constant->number, &number, sizeof number) == 0) return module->constants[i];
+    }
     dtm_value value = add_value(module, 0, type, 0, 0);
     module->values[value].number = number;
+    DTM_PUSH(module->arena, module->constants, module->n_constants, module->cap_constants, value);
     return value;
 }
 
@@ -331,6 +333,23 @@ void dtm_replace_uses(dtm_module *module, dtm_value from, dtm_value to) {
     for (dtm_op op = 1; op < module->n_ops; op++)
         for (uint32_t i = 0; i < module->ops[op].n_operands; i++)
             if (module->ops[op].operands[i] == from) module->ops[op].operands[i] = to;
+}
+
+void dtm_value_take_place(dtm_module *module, dtm_value made, dtm_value of, dtm_op first) {
+    dtm_op def = module->values[made].def;
+    if (!def || def < first) {
+        dtm_replace_uses(module, of, made);
+        module->values[made].name = module->values[of].name;
+        return;
+    }
+    uint32_t result = module->values[made].result;
+    module->ops[def].results[result] = of;
+    module->values[of].def = def;
+    module->values[of].result = result;
+    module->values[of].type = module->values[made].type;
+    for (dtm_op op = first; op < module->n_ops; op++)
+        for (uint32_t i = 0; i < module->ops[op].n_operands; i++)
+            if (module->ops[op].operands[i] == made) module->ops[op].operands[i] = of;
 }
 
 /* ---- walking ---- */

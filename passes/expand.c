@@ -226,11 +226,6 @@ static void (*const rules[DTM_OP_KINDS])(expansion *) = {
 #undef OP
 };
 
-static void find_read(expansion *e) {
-    uint32_t *uses = dtm_use_counts(e->module, e->arena);
-    for (uint32_t i = 0; i < e->op.n_results; i++) e->read[i] = uses[e->op.results[i]] > 0;
-}
-
 /* What was made in the order of another operand is put in the order that readers know. */
 static dtm_value in_order(expansion *e, dtm_value made, dtm_value result) {
     if (dtm_type_same_shape(type_of(e, made), type_of(e, result))) return made;
@@ -240,19 +235,19 @@ static dtm_value in_order(expansion *e, dtm_value made, dtm_value result) {
     return add(e, "ordered", zero, made);
 }
 
-bool dtm_expand(dtm_module *module, dtm_op op) {
+bool dtm_expand(dtm_module *module, dtm_op op, const uint32_t *uses) {
     if (!rules[dtm_op_get(module, op)->kind]) return false;
     expansion e = {.module = module, .arena = dtm_arena_create(), .at = dtm_builder_before(module, op)};
     e.op = *dtm_op_get(module, op);
     e.name = dtm_value_name(module, e.op.results[0]);
     e.at.why = dtm_string_printf(module->context, "part of %s", dtm_op_rows[e.op.kind].name);
-    find_read(&e);
+    dtm_op first = (dtm_op)module->n_ops;
+    for (uint32_t i = 0; i < e.op.n_results; i++) e.read[i] = uses[e.op.results[i]] > 0;
     rules[e.op.kind](&e);
     for (uint32_t i = 0; i < e.op.n_results; i++) {
         if (!e.read[i] || !e.made[i]) continue;
         dtm_value made = in_order(&e, e.made[i], e.op.results[i]);
-        dtm_replace_uses(module, e.op.results[i], made);
-        dtm_value_get(module, made)->name = dtm_value_get(module, e.op.results[i])->name;
+        dtm_value_take_place(module, made, e.op.results[i], first);
     }
     dtm_op_remove(module, op);
     dtm_arena_destroy(e.arena);

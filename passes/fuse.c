@@ -45,7 +45,12 @@ static void for_each_op(dtm_module *module, dtm_region region, void (*each)(dtm_
     dtm_arena_destroy(arena);
 }
 
-static void expand(dtm_module *module, dtm_op op) { dtm_expand(module, op); }
+static void expand_all(dtm_module *module) {
+    const uint32_t *uses = dtm_use_counts(module, module->arena);
+    dtm_op n = (dtm_op)module->n_ops;
+    for (dtm_op op = 1; op < n; op++)
+        if (get(module, op)->region) dtm_expand(module, op, uses);
+}
 
 /* ---- products ---- */
 
@@ -82,9 +87,7 @@ static void spread_dot(dtm_module *module, dtm_op op) {
     dtm_value_rename(module, dtm_result(module, product, 0), dtm_string_text(module->context, dtm_string_printf(module->context, "%s.product", name)));
     dtm_value operand = dtm_result(module, product, 0);
     dtm_op sum = dtm_build_op(&at, DTM_OP_SUM, &operand, 1, &dot.attributes, &result, 1, "sum");
-    dtm_value value = dtm_result(module, sum, 0);
-    dtm_replace_uses(module, dot.results[0], value);
-    module->values[value].name = module->values[dot.results[0]].name;
+    dtm_value_take_place(module, dtm_result(module, sum, 0), dot.results[0], product);
     dtm_op_remove(module, op);
 }
 
@@ -125,13 +128,10 @@ static void add_product(adder *a, dtm_op op) {
         at.why = dtm_string_of(module->context, "added to what it is the last to read");
         dtm_type type = module->values[add.results[0]].type;
         dtm_op made = dtm_build_op(&at, DTM_OP_DOT, operands, 3, &dot.attributes, &type, 1, "sum");
-        dtm_value value = dtm_result(module, made, 0);
-        dtm_replace_uses(module, add.results[0], value);
-        module->values[value].name = module->values[add.results[0]].name;
+        dtm_value_take_place(module, dtm_result(module, made, 0), add.results[0], made);
         dtm_op_remove(module, op);
         dtm_op_remove(module, module->values[product].def);
-        a->uses = dtm_use_counts(module, module->arena);
-        return;
+        return; /* all that is left is read as often as before */
     }
 }
 
@@ -249,7 +249,7 @@ static void remove_unread_free(dtm_module *module) {
 }
 
 bool dtm_pass_fuse(dtm_module *module) {
-    for_each_op(module, module->body, expand);
+    expand_all(module);
     for_each_op(module, module->body, spread_dot);
     adder a = {module, dtm_use_counts(module, module->arena)};
     add_products(&a, module->body);

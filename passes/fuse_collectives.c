@@ -34,6 +34,7 @@ typedef struct buckets {
     bucket **open;
     size_t count, capacity;
     uint32_t *position; /* by operator: its index in the region at hand, from 1; 0: not in it */
+    dtm_value *joined;  /* by value as they were: what a bucket makes in its place, or 0 */
 } buckets;
 
 static bool is_bucketed(const dtm_op_data *op) {
@@ -130,7 +131,7 @@ static void close_bucket(buckets *all, const bucket *b, const dtm_op *ops) {
     dtm_op made = dtm_build_op(&builder, module->ops[last].kind, operands, n, &attributes, types, n, "bucket");
     for (uint32_t i = 0; i < n; i++) {
         dtm_value value = dtm_result(module, made, i);
-        dtm_replace_uses(module, results[i], value);
+        all->joined[results[i]] = value;
         module->values[value].name = module->values[results[i]].name;
     }
     for (size_t i = 0; i < b->count; i++) dtm_op_remove(module, b->members[i]);
@@ -155,27 +156,42 @@ static void fix_what_is_read(buckets *all, dtm_op op) {
             all->open[k]->fixed = reads(all->module, op, all->open[k]->members[m]);
 }
 
-static void bucket_region(dtm_module *module, dtm_region region, dtm_arena *scratch, uint32_t *position) {
-    buckets all = {.module = module, .scratch = scratch, .position = position};
+static void bucket_region(const buckets *pass, dtm_region region) {
+    buckets all = *pass;
+    dtm_module *module = all.module;
+    dtm_arena *scratch = all.scratch;
     /* The list as it stands: writing buckets changes it in the end. */
     size_t n_ops = module->regions[region].n_ops;
     dtm_op *ops = dtm_arena_alloc(scratch, (n_ops + 1) * sizeof *ops);
     if (n_ops) memcpy(ops, module->regions[region].ops, n_ops * sizeof *ops);
     for (size_t i = 0; i < n_ops; i++) {
-        position[ops[i]] = (uint32_t)i + 1;
+        all.position[ops[i]] = (uint32_t)i + 1;
         fix_what_is_read(&all, ops[i]);
         if (is_bucketed(&module->ops[ops[i]])) join(&all, ops[i], i);
     }
     for (size_t k = 0; k < all.count; k++) close_bucket(&all, all.open[k], ops);
     for (size_t i = 0; i < n_ops; i++)
-        if (module->ops[ops[i]].body) bucket_region(module, module->ops[ops[i]].body, scratch, position);
+        if (module->ops[ops[i]].body) bucket_region(pass, module->ops[ops[i]].body);
+}
+
+/* Readers of the members read the buckets. */
+static void read_joined(dtm_module *module, const dtm_value *joined, size_t n_values) {
+    for (dtm_op op = 1; op < module->n_ops; op++)
+        for (uint32_t i = 0; i < module->ops[op].n_operands; i++) {
+            dtm_value *operand = &module->ops[op].operands[i];
+            if (*operand < n_values && joined[*operand]) *operand = joined[*operand];
+        }
 }
 
 bool dtm_pass_fuse_collectives(dtm_module *module) {
     dtm_arena *scratch = dtm_arena_create();
     dtm_fuse_scatter(module, scratch);
-    uint32_t *position = dtm_arena_alloc(scratch, module->n_ops * sizeof *position);
-    bucket_region(module, module->body, scratch, position);
+    size_t n_values = module->n_values;
+    buckets pass = {.module = module, .scratch = scratch};
+    pass.position = dtm_arena_alloc(scratch, module->n_ops * sizeof *pass.position);
+    pass.joined = dtm_arena_alloc(scratch, n_values * sizeof *pass.joined);
+    bucket_region(&pass, module->body);
+    read_joined(module, pass.joined, n_values);
     dtm_arena_destroy(scratch);
     module->after = dtm_string_of(module->context, "fuse_collectives");
     return true;

@@ -16,20 +16,36 @@
 
 #include <string.h>
 
-enum { MOST_OPS = 64, NOT_SPLIT = -1 };
+enum { MOST_OPS = 64, MOST_VALUES = 1 + 4 * MOST_OPS, NOT_SPLIT = -1 };
+
+/* A value that is made on blocks. */
+typedef struct made {
+    dtm_value value;
+    uint32_t outside;     /* readings by operators that are not split */
+    double gather, bytes; /* what gathering it for them costs and brings */
+} made;
 
 typedef struct scatter {
     dtm_module *module;
     dtm_arena *scratch;
+    /* By value, room for n_values of them, and as they are here between two all-reduces: */
+    int8_t *split;     /* the index of the dimension in values made on blocks; NOT_SPLIT */
+    dtm_value *blocks; /* the block of a value that is cut for the operators; 0 */
+    uint32_t *uses;
+    size_t n_values;
+
     dtm_op reduction;
     uint16_t axes;
     dtm_dim dim;
     dtm_dim_layout layout; /* of the dimension, before */
-    int8_t *split;         /* by value: the index of the dimension in values made on blocks; NOT_SPLIT */
     dtm_op ops[MOST_OPS];
+    double work[MOST_OPS], copies[MOST_OPS]; /* seconds: of an operator, of cutting what it reads */
     size_t count;
-    double before, after;           /* seconds a run: all of it */
-    double went_in, comes_out;      /* bytes on a rank: of the result, and of what others read */
+    made made[MOST_VALUES]; /* the all-reduce's, then those of ops in order */
+    size_t n_made;
+    double reduce, scattered;  /* seconds of the collective, before and after */
+    double before, after;      /* seconds a run: all of it */
+    double went_in, comes_out; /* bytes on a rank: of the result, and of what others read */
 } scatter;
 
 static const dtm_op_data *op_of(const scatter *s, dtm_op op) { return &s->module->ops[op]; }
@@ -97,44 +113,39 @@ static bool is_member(const scatter *s, dtm_op op) {
     return false;
 }
 
-static bool leaves(const scatter *s, dtm_value v) {
-    for (dtm_op op = 1; op < s->module->n_ops; op++) {
-        const dtm_op_data *data = op_of(s, op);
-        if (!data->region || is_member(s, op)) continue;
-        for (uint32_t i = 0; i < data->n_operands; i++)
-            if (data->operands[i] == v) return true;
-    }
-    return false;
-}
-
 /* ---- what it costs ---- */
 
 static double bytes_of(const scatter *s, dtm_value v) { return (double)dtm_local_bytes_max(s->module, s->module->values[v].type); }
 
-/* What gathering a value for its other readers costs; nothing if it has none. */
-static double gather_time(scatter *s, dtm_value v) {
-    if (!leaves(s, v)) return 0;
-    dtm_type_data block = *dtm_type_get(s->module, cut(s, v, s->split[v])), whole = *type_of(s, v);
-    s->comes_out += bytes_of(s, v);
-    return dtm_step_cost(s->module, DTM_OP_ALL_GATHER, s->axes, &block, &whole).time;
+/* A value is now made on blocks, along its dimension `index`. */
+static void add_made(scatter *s, dtm_value v, int index) {
+    s->split[v] = (int8_t)index;
+    dtm_type_data block = *dtm_type_get(s->module, cut(s, v, index)), whole = *type_of(s, v);
+    s->made[s->n_made++] = (made){v, s->uses[v], dtm_step_cost(s->module, DTM_OP_ALL_GATHER, s->axes, &block, &whole).time,
+                                  bytes_of(s, v)};
+}
+
+static void read_made(scatter *s, dtm_value v, uint32_t more) {
+    for (size_t i = s->n_made; i-- > 0;)
+        if (s->made[i].value == v) {
+            s->made[i].outside += more;
+            return;
+        }
 }
 
 static void count_time(scatter *s) {
-    dtm_value y = op_of(s, s->reduction)->results[0];
-    dtm_type_data from = *type_of(s, op_of(s, s->reduction)->operands[0]);
-    dtm_type_data block = *dtm_type_get(s->module, cut(s, y, s->split[y]));
     double work = 0, copies = 0;
-    s->went_in = bytes_of(s, y);
     s->comes_out = 0;
-    s->before = dtm_collective_cost_of(s->module, s->reduction).time;
-    s->after = dtm_step_cost(s->module, DTM_OP_REDUCE_SCATTER, s->axes, &from, &block).time + gather_time(s, y);
+    s->before = s->reduce;
+    s->after = s->scattered;
+    for (size_t i = 0; i < s->n_made; i++) {
+        if (!s->made[i].outside) continue;
+        s->after += s->made[i].gather;
+        s->comes_out += s->made[i].bytes;
+    }
     for (size_t i = 0; i < s->count; i++) {
-        const dtm_op_data *data = op_of(s, s->ops[i]);
-        work += dtm_op_time(s->module, s->ops[i]);
-        for (uint32_t r = 0; r < data->n_results; r++) s->after += gather_time(s, data->results[r]);
-        for (uint32_t k = 0; k < data->n_operands; k++)
-            if (s->split[data->operands[k]] == NOT_SPLIT)
-                copies += bytes_of(s, data->operands[k]) / dtm_machine_of(s->module).memory_bandwidth;
+        work += s->work[i];
+        copies += s->copies[i];
     }
     s->before += work;
     s->after += (work + copies) / (double)dtm_group_size(s->module, s->axes);
@@ -144,15 +155,38 @@ static bool pays(const scatter *s) { return s->comes_out < 0.9 * s->went_in && s
 
 /* ---- growing ---- */
 
+/* Nothing is split but the result of the all-reduce, along its dimension d. */
+static void begin(scatter *s, int d) {
+    dtm_value y = op_of(s, s->reduction)->results[0];
+    dtm_type_data from = *type_of(s, op_of(s, s->reduction)->operands[0]);
+    s->count = s->n_made = 0;
+    add_made(s, y, d);
+    s->went_in = s->made[0].bytes;
+    dtm_type_data block = *dtm_type_get(s->module, cut(s, y, d));
+    s->reduce = dtm_collective_cost_of(s->module, s->reduction).time;
+    s->scattered = dtm_step_cost(s->module, DTM_OP_REDUCE_SCATTER, s->axes, &from, &block).time;
+}
+
 static void add_op(scatter *s, dtm_op op, const dtm_factor *factor) {
+    const dtm_op_data *data = op_of(s, op);
+    double copies = 0;
+    for (uint32_t k = 0; k < data->n_operands; k++) {
+        if (s->split[data->operands[k]] != NOT_SPLIT) read_made(s, data->operands[k], (uint32_t)-1);
+        else copies += bytes_of(s, data->operands[k]) / dtm_machine_of(s->module).memory_bandwidth;
+    }
+    s->work[s->count] = dtm_op_time(s->module, op);
+    s->copies[s->count] = copies;
     s->ops[s->count++] = op;
-    for (uint32_t r = 0; r < op_of(s, op)->n_results; r++) s->split[op_of(s, op)->results[r]] = factor->result_dim[r];
+    for (uint32_t r = 0; r < data->n_results; r++) add_made(s, data->results[r], factor->result_dim[r]);
 }
 
 static void cut_back(scatter *s, size_t count) {
     while (s->count > count) {
-        dtm_op op = s->ops[--s->count];
-        for (uint32_t r = 0; r < op_of(s, op)->n_results; r++) s->split[op_of(s, op)->results[r]] = NOT_SPLIT;
+        const dtm_op_data *data = op_of(s, s->ops[--s->count]);
+        s->n_made -= data->n_results;
+        for (uint32_t r = 0; r < data->n_results; r++) s->split[data->results[r]] = NOT_SPLIT;
+        for (uint32_t k = 0; k < data->n_operands; k++)
+            if (s->split[data->operands[k]] != NOT_SPLIT) read_made(s, data->operands[k], 1);
     }
 }
 
@@ -186,27 +220,28 @@ static dtm_attributes along(const scatter *s, dtm_op_kind kind, dtm_dim dim) {
     return attributes;
 }
 
-static void shard_operands(scatter *s, dtm_op op, const dtm_factor *factor, dtm_value *blocks) {
+static void shard_operands(scatter *s, dtm_op op, const dtm_factor *factor) {
     for (uint32_t i = 0; i < op_of(s, op)->n_operands; i++) {
         dtm_value v = op_of(s, op)->operands[i];
         if (factor->operand_dim[i] < 0 || s->split[v] != NOT_SPLIT) continue;
-        if (!blocks[v]) {
+        if (!s->blocks[v]) {
             dtm_builder b = dtm_builder_before(s->module, op);
             dtm_type type = cut(s, v, factor->operand_dim[i]);
             dtm_attributes attributes = along(s, DTM_OP_SHARD, type_of(s, v)->dims[factor->operand_dim[i]]);
             const char *name = dtm_arena_printf(s->scratch, "%s.block", dtm_value_name(s->module, v));
-            blocks[v] = dtm_result(s->module, dtm_build_op(&b, DTM_OP_SHARD, &v, 1, &attributes, &type, 1, name), 0);
+            s->blocks[v] = dtm_result(s->module, dtm_build_op(&b, DTM_OP_SHARD, &v, 1, &attributes, &type, 1, name), 0);
         }
-        s->module->ops[op].operands[i] = blocks[v];
+        s->module->ops[op].operands[i] = s->blocks[v];
     }
 }
 
 /* What others read of a value that is now made in blocks takes its name. */
-static void gather_result(scatter *s, dtm_value v, dtm_op def, dtm_string why) {
+static void gather_result(scatter *s, dtm_value v, uint32_t outside, dtm_string why) {
+    dtm_op def = s->module->values[v].def;
     dtm_module *m = s->module;
     dtm_type whole = m->values[v].type;
     m->values[v].type = cut(s, v, s->split[v]);
-    if (!leaves(s, v)) return;
+    if (!outside) return;
     dtm_builder b = dtm_builder_after(m, def);
     b.why = why;
     dtm_attributes attributes = along(s, DTM_OP_ALL_GATHER, type_of(s, v)->dims[s->split[v]]);
@@ -223,7 +258,6 @@ static void gather_result(scatter *s, dtm_value v, dtm_op def, dtm_string why) {
 
 static void rewrite(scatter *s) {
     dtm_module *m = s->module;
-    dtm_value *blocks = dtm_arena_alloc(s->scratch, m->n_values * sizeof *blocks);
     dtm_string why = dtm_string_printf(m->context, "scattered and gathered: %.1f us instead of %.1f us with the work between",
                                        s->after * 1e6, s->before * 1e6);
     m->ops[s->reduction].kind = DTM_OP_REDUCE_SCATTER;
@@ -235,41 +269,52 @@ static void rewrite(scatter *s) {
     for (size_t i = 0; i < s->count; i++) {
         dtm_factor factors[DTM_MAX_FACTORS];
         const dtm_factor *factor = carries(s, s->ops[i], factors);
-        shard_operands(s, s->ops[i], factor, blocks);
+        shard_operands(s, s->ops[i], factor);
     }
-    gather_result(s, op_of(s, s->reduction)->results[0], s->reduction, why);
-    for (size_t i = 0; i < s->count; i++)
-        for (uint32_t r = 0; r < op_of(s, s->ops[i])->n_results; r++) gather_result(s, op_of(s, s->ops[i])->results[r], s->ops[i], why);
+    for (size_t i = 0; i < s->n_made; i++) gather_result(s, s->made[i].value, s->made[i].outside, why);
 }
 
-/* Tries each dimension of the result. */
-static bool try_scatter(dtm_module *module, dtm_arena *scratch, dtm_op reduction) {
+/* Tries each dimension of the result. True: the module is another, look_again. */
+static bool try_scatter(scatter *s, dtm_op reduction) {
+    dtm_module *module = s->module;
     dtm_value y = module->ops[reduction].results[0];
-    size_t n_values = module->n_values;
+    s->reduction = reduction;
+    s->axes = module->ops[reduction].attributes.axes;
     for (int d = 0; d < dtm_value_type(module, y)->rank; d++) {
         const dtm_type_data *type = dtm_value_type(module, y);
-        scatter s = {.module = module, .scratch = scratch, .reduction = reduction, .axes = module->ops[reduction].attributes.axes};
-        s.dim = type->dims[d];
-        s.layout = type->layout[d];
+        s->dim = type->dims[d];
+        s->layout = type->layout[d];
         int axes = 0;
-        for (int a = 0; a < module->settings.mesh.count; a++) axes += s.axes >> a & 1;
-        if (s.layout.count + axes > DTM_MAX_SPLITS || dtm_block_max(module, type, d) < dtm_group_size(module, s.axes)) continue;
-        s.split = dtm_arena_alloc(scratch, n_values * sizeof *s.split);
-        memset(s.split, NOT_SPLIT, n_values * sizeof *s.split);
-        s.split[y] = (int8_t)d;
-        if (!grow(&s)) continue;
-        rewrite(&s);
-        return true;
+        for (int a = 0; a < module->settings.mesh.count; a++) axes += s->axes >> a & 1;
+        if (s->layout.count + axes > DTM_MAX_SPLITS || dtm_block_max(module, type, d) < dtm_group_size(module, s->axes)) continue;
+        begin(s, d);
+        if (grow(s)) {
+            rewrite(s);
+            return true;
+        }
+        cut_back(s, 0);
+        s->split[y] = NOT_SPLIT;
     }
     return false;
 }
 
+/* What is known of each value, for a module that has got new ones. */
+static void look_again(scatter *s) {
+    s->n_values = s->module->n_values;
+    s->uses = dtm_use_counts(s->module, s->scratch);
+    s->blocks = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->blocks);
+    s->split = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->split);
+    memset(s->split, NOT_SPLIT, s->n_values * sizeof *s->split);
+}
+
 void dtm_fuse_scatter(dtm_module *module, dtm_arena *scratch) {
+    scatter s = {.module = module, .scratch = scratch};
     size_t n = module->n_ops;
+    look_again(&s);
     for (dtm_op op = 1; op < n; op++) {
         const dtm_op_data *data = &module->ops[op];
         if (data->kind != DTM_OP_ALL_REDUCE || !data->region || data->n_operands != 1) continue;
         if (dtm_enclosing(module, op, DTM_OP_UPDATE) || dtm_value_type(module, data->operands[0])->max) continue;
-        if (dtm_collective_cost_of(module, op).sends) try_scatter(module, scratch, op);
+        if (dtm_collective_cost_of(module, op).sends && try_scatter(&s, op)) look_again(&s);
     }
 }

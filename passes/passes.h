@@ -15,7 +15,8 @@ bool dtm_pass_fuse(dtm_module *module);
 bool dtm_pass_memory(dtm_module *module);
 
 /* Writes a composite operator (one with an `expand` rule) in smaller ones, in its place and under its results' names.
- * False: it has no such rule, nothing is changed. Layouts of the operands, if they have any, are carried on. */
-bool dtm_expand(dtm_module *module, dtm_op op);
+ * False: it has no such rule, nothing is changed. Layouts of the operands, if they have any, are carried on. `uses`:
+ * dtm_use_counts, taken before any operator was expanded; what reads an operator's results is to be expanded after it. */
+bool dtm_expand(dtm_module *module, dtm_op op, const uint32_t *uses);
 
 #endif

@@ -146,6 +146,20 @@ static void note_reader(shard *s, dtm_op op) {
     }
 }
 
+/* The weight whose path a state's path extends: "layer.{layer}.wq.m" belongs to "layer.{layer}.wq". Paths are interned, so
+ * that equal ones are one string. */
+static dtm_op find_weight(const shard *s, dtm_op state) {
+    const dtm_module *m = s->module;
+    const char *path = dtm_string_text(m->context, m->ops[state].attributes.name);
+    for (size_t length = strlen(path); length-- > 0;) {
+        if (path[length] != '.') continue;
+        dtm_string name = dtm_string_intern(m->context, path, length);
+        for (size_t i = 0; i < s->n_order; i++)
+            if (m->ops[s->order[i]].kind == DTM_OP_WEIGHT && m->ops[s->order[i]].attributes.name == name) return s->order[i];
+    }
+    return 0;
+}
+
 void shard_describe(shard *s) {
     dtm_module *m = s->module;
     shard_op *ops = dtm_arena_alloc(s->arena, m->n_ops * sizeof *ops);
@@ -164,6 +178,9 @@ void shard_describe(shard *s) {
     s->n_readers = dtm_arena_alloc(s->arena, m->n_values * sizeof *s->n_readers);
     dtm_walk(m, describe, s);
     for (size_t i = 0; i < s->n_order; i++) note_reader(s, s->order[i]);
+    s->weight_of_state = dtm_arena_alloc(s->arena, m->n_ops * sizeof *s->weight_of_state);
+    for (size_t i = 0; i < s->n_order; i++)
+        if (m->ops[s->order[i]].kind == DTM_OP_STATE) s->weight_of_state[s->order[i]] = find_weight(s, s->order[i]);
 }
 
 /* ---- the pass ---- */

@@ -61,6 +61,7 @@ typedef struct shard {
     dtm_op *order; /* in execution order, structure left out */
     size_t n_order;
     dtm_value *weight_of;      /* by value: the weight whose gradient it is, or 0 */
+    dtm_op *weight_of_state;   /* by operator: of a state, the weight whose it is, or 0 */
     uint32_t **readers;        /* by value: the operators that read it, each once, in execution order */
     uint32_t *n_readers;
     bool *gradient_only;       /* by value: it leads to weights' gradients and to nothing else */
@@ -136,7 +137,6 @@ double shard_memory(shard *s);
 
 /* ---- shard_update.c: the update follows the weights ---- */
 void shard_update(shard *s);
-dtm_op shard_weight_of_state(const shard *s, dtm_op state); /* 0: none */
 
 /* ---- shard_layouts.c: types and relayouts ---- */
 void shard_layouts(shard *s);

@@ -210,7 +210,7 @@ static void type_source(typing *t, dtm_op op) {
     dtm_dim_layout hints[DTM_MAX_RANK];
     memset(hints, 0, sizeof hints);
     const dtm_op_data *data = dtm_op_get(s->module, op);
-    dtm_op weight = data->kind == DTM_OP_STATE ? shard_weight_of_state(s, op) : 0;
+    dtm_op weight = data->kind == DTM_OP_STATE ? s->weight_of_state[op] : 0;
     if (weight) memcpy(hints, dtm_type_get(s->module, t->types[s->module->ops[weight].results[0]])->layout, sizeof hints);
     for (uint32_t i = 0; data->n_results && i < s->n_readers[data->results[0]]; i++) {
         dtm_op reader = s->readers[data->results[0]][i];

@@ -150,7 +150,7 @@ void shard_tables_of_memory(chooser *c) {
     double *times = dtm_arena_alloc(s->arena, s->n_ops * sizeof *times); /* by weight: itself, its gradient, its states */
     for (size_t i = 0; i < s->n_order; i++) {
         const dtm_op_data *data = dtm_op_get(s->module, s->order[i]);
-        dtm_op weight = data->kind == DTM_OP_STATE ? shard_weight_of_state(s, s->order[i]) : 0;
+        dtm_op weight = data->kind == DTM_OP_STATE ? s->weight_of_state[s->order[i]] : 0;
         if (data->kind == DTM_OP_WEIGHT) weight = s->order[i];
         if (data->kind == DTM_OP_GRADIENT) weight = s->module->values[data->operands[0]].def;
         if (weight) times[weight]++;

@@ -190,6 +190,7 @@ bool shard_expand(shard *s) {
     dtm_op *expanded = s->order;
     size_t n = s->n_order;
     bool any = false;
+    const uint32_t *uses = dtm_use_counts(m, s->arena);
     for (size_t i = 0; i < n; i++) {
         dtm_dim inner[DTM_MAX_AXES] = {0};
         bool found = false;
@@ -198,7 +199,7 @@ bool shard_expand(shard *s) {
             if (s->axes >> a & 1 && normalises(s, expanded[i], a, &inner[a])) found = true;
         if (!found) continue;
         size_t first = m->n_ops;
-        if (!dtm_expand(m, expanded[i]))
+        if (!dtm_expand(m, expanded[i], uses))
             dtm_broken("shard", "%s cannot be expanded", dtm_op_rows[m->ops[expanded[i]].kind].name);
         for (dtm_op made = (dtm_op)first; made < m->n_ops; made++) {
             shard_inner mark = {made, expanded[i], {0}};

@@ -6,23 +6,6 @@
 
 #include <string.h>
 
-/* The weight whose path a state's path extends: "layer.{layer}.wq.m" belongs to "layer.{layer}.wq". */
-dtm_op shard_weight_of_state(const shard *s, dtm_op state) {
-    const dtm_module *m = s->module;
-    const char *path = dtm_string_text(m->context, m->ops[state].attributes.name);
-    size_t longest = 0;
-    dtm_op found = 0;
-    for (size_t i = 0; i < s->n_order; i++) {
-        if (m->ops[s->order[i]].kind != DTM_OP_WEIGHT) continue;
-        const char *weight = dtm_string_text(m->context, m->ops[s->order[i]].attributes.name);
-        size_t length = strlen(weight);
-        if (length <= longest || strncmp(path, weight, length) || path[length] != '.') continue;
-        longest = length;
-        found = s->order[i];
-    }
-    return found;
-}
-
 static shard_state weight_state(const shard *s, dtm_value weight, int axis) {
     dtm_op def = s->module->values[weight].def;
     return def && s->ops[def].choice[axis] != CHOICE_NONE ? shard_value_state(s, weight, axis) : STATE_ALIKE;
@@ -76,7 +59,7 @@ static shard_choice choice_of(const shard *s, dtm_op op, int axis) {
     const dtm_op_data *data = dtm_op_get(s->module, op);
     switch (data->kind) {
     case DTM_OP_STATE: {
-        dtm_op weight = shard_weight_of_state(s, op);
+        dtm_op weight = s->weight_of_state[op];
         return (shard_choice)(CHOICE_STATE + (weight ? weight_state(s, s->module->ops[weight].results[0], axis) : STATE_ALIKE));
     }
     case DTM_OP_STORE: {

@@ -566,7 +566,8 @@ static void expand_all(dtm_module *m) {
     static dtm_op all[4096];
     dtm_op *at = all;
     dtm_walk(m, list_composite, &at);
-    for (dtm_op *o = all; o < at; o++) dtm_expand(m, *o);
+    const uint32_t *uses = dtm_use_counts(m, m->arena);
+    for (dtm_op *o = all; o < at; o++) dtm_expand(m, *o, uses);
 }
 
 static bool met[DTM_OP_KINDS];
@@ -791,7 +792,7 @@ static void expand_split(dtm_op_kind kind, int n, const char *const *operands, c
     p.m->after = dtm_string_of(p.context, "partition");
     dtm_module *before = dtm_module_clone(p.m);
     if (verified(&p, title, "building")) {
-        CHECK(dtm_expand(p.m, composite), "%s does not expand", title);
+        CHECK(dtm_expand(p.m, composite, dtm_use_counts(p.m, p.m->arena)), "%s does not expand", title);
         if (verified(&p, title, "expand on ranks"))
             CHECK(dtm_validate(before, p.m, "expand", NULL), "%s: expanding on ranks changes values", title);
     }
