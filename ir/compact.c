@@ -39,7 +39,7 @@ static void copy_op(compactor *c, dtm_op op, dtm_region region) {
     for (uint32_t i = 0; i < data.n_results; i++) types[i] = new_type(c, c->old.values[data.results[i]].type);
     for (uint32_t i = 0; i < data.n_operands; i++) new_operand(c, data.operands[i]);
     dtm_op made =
-        dtm_build_op(&builder, data.kind, data.operands, data.n_operands, &data.attributes, types, data.n_results, "t");
+        dtm_build_op(&builder, data.kind, data.operands, data.n_operands, &data.attributes, types, data.n_results, NULL);
     for (uint32_t i = 0; i < data.n_results; i++) {
         dtm_value value = c->module->ops[made].results[i];
         const dtm_value_data *old = &c->old.values[data.results[i]];
@@ -67,11 +67,20 @@ static void forget(dtm_module *module) {
     module->names = NULL;
 }
 
+/* There will be no more than there were. */
+static void reserve(dtm_module *module, const dtm_module *old) {
+    module->ops = dtm_arena_alloc(module->arena, old->n_ops * sizeof *module->ops);
+    module->values = dtm_arena_alloc(module->arena, old->n_values * sizeof *module->values);
+    module->cap_ops = old->n_ops;
+    module->cap_values = old->n_values;
+}
+
 void dtm_module_compact(dtm_module *module) {
     compactor c = {module, *module, NULL};
     dtm_arena *scratch = dtm_arena_create();
     c.values = dtm_arena_alloc(scratch, module->n_values * sizeof *c.values);
     forget(module);
+    reserve(module, &c.old);
     dtm_module_begin(module);
     copy_region(&c, c.old.body, module->body);
     for (dtm_op op = 1; op < module->n_ops; op++)

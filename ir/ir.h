@@ -377,7 +377,7 @@ dtm_builder dtm_builder_at_end(dtm_module *module, dtm_region region);
 dtm_builder dtm_builder_before(dtm_module *module, dtm_op op);
 dtm_builder dtm_builder_after(dtm_module *module, dtm_op op);
 
-/* An operator with results of the given types, named after `name` ("" : "t"). attributes may be NULL. */
+/* An operator with results of the given types, named after `name` ("" : "t"; NULL: by the caller). attributes may be NULL. */
 dtm_op dtm_build_op(dtm_builder *builder, dtm_op_kind kind, const dtm_value *operands, uint32_t n_operands,
                     const dtm_attributes *attributes, const dtm_type *types, uint32_t n_results, const char *name);
 /* The same with types inferred (dtm_infer); the first result is returned. */

@@ -261,7 +261,7 @@ dtm_op dtm_build_op(dtm_builder *builder, dtm_op_kind kind, const dtm_value *ope
     PUSH_MOVING(module, ops, n_ops, cap_ops, data);
     dtm_op op = (dtm_op)(module->n_ops - 1);
     for (uint32_t i = 0; i < n_results; i++) {
-        dtm_string unique = i ? second_name(module, kind, name, i) : dtm_name_unique(module, name);
+        dtm_string unique = !name ? 0 : i ? second_name(module, kind, name, i) : dtm_name_unique(module, name);
         dtm_value value = add_value(module, unique, types[i], op, i);
         module->ops[op].results[i] = value;
     }

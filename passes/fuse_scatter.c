@@ -22,7 +22,7 @@ enum { MOST_OPS = 64, MOST_VALUES = 1 + 4 * MOST_OPS, NOT_SPLIT = -1 };
 typedef struct made {
     dtm_value value;
     uint32_t outside;     /* readings by operators that are not split */
-    double gather, bytes; /* what gathering it for them costs and brings */
+    double gather, bytes; /* what gathering it for them costs (-1: not worked out yet) and brings */
 } made;
 
 typedef struct scatter {
@@ -33,6 +33,7 @@ typedef struct scatter {
     dtm_value *blocks; /* the block of a value that is cut for the operators; 0 */
     uint32_t *uses;
     size_t n_values;
+    double *times; /* by operator: seconds it takes; 0: not worked out yet */
 
     dtm_op reduction;
     uint16_t axes;
@@ -120,9 +121,13 @@ static double bytes_of(const scatter *s, dtm_value v) { return (double)dtm_local
 /* A value is now made on blocks, along its dimension `index`. */
 static void add_made(scatter *s, dtm_value v, int index) {
     s->split[v] = (int8_t)index;
-    dtm_type_data block = *dtm_type_get(s->module, cut(s, v, index)), whole = *type_of(s, v);
-    s->made[s->n_made++] = (made){v, s->uses[v], dtm_step_cost(s->module, DTM_OP_ALL_GATHER, s->axes, &block, &whole).time,
-                                  bytes_of(s, v)};
+    s->made[s->n_made++] = (made){v, s->uses[v], -1, 0};
+}
+
+static void cost_gather(scatter *s, made *m) {
+    dtm_type_data block = *dtm_type_get(s->module, cut(s, m->value, s->split[m->value])), whole = *type_of(s, m->value);
+    m->gather = dtm_step_cost(s->module, DTM_OP_ALL_GATHER, s->axes, &block, &whole).time;
+    m->bytes = bytes_of(s, m->value);
 }
 
 static void read_made(scatter *s, dtm_value v, uint32_t more) {
@@ -140,6 +145,7 @@ static void count_time(scatter *s) {
     s->after = s->scattered;
     for (size_t i = 0; i < s->n_made; i++) {
         if (!s->made[i].outside) continue;
+        if (s->made[i].gather < 0) cost_gather(s, &s->made[i]);
         s->after += s->made[i].gather;
         s->comes_out += s->made[i].bytes;
     }
@@ -161,7 +167,7 @@ static void begin(scatter *s, int d) {
     dtm_type_data from = *type_of(s, op_of(s, s->reduction)->operands[0]);
     s->count = s->n_made = 0;
     add_made(s, y, d);
-    s->went_in = s->made[0].bytes;
+    s->went_in = bytes_of(s, y);
     dtm_type_data block = *dtm_type_get(s->module, cut(s, y, d));
     s->reduce = dtm_collective_cost_of(s->module, s->reduction).time;
     s->scattered = dtm_step_cost(s->module, DTM_OP_REDUCE_SCATTER, s->axes, &from, &block).time;
@@ -174,7 +180,8 @@ static void add_op(scatter *s, dtm_op op, const dtm_factor *factor) {
         if (s->split[data->operands[k]] != NOT_SPLIT) read_made(s, data->operands[k], (uint32_t)-1);
         else copies += bytes_of(s, data->operands[k]) / dtm_machine_of(s->module).memory_bandwidth;
     }
-    s->work[s->count] = dtm_op_time(s->module, op);
+    if (!s->times[op]) s->times[op] = dtm_op_time(s->module, op);
+    s->work[s->count] = s->times[op];
     s->copies[s->count] = copies;
     s->ops[s->count++] = op;
     for (uint32_t r = 0; r < data->n_results; r++) add_made(s, data->results[r], factor->result_dim[r]);
@@ -302,6 +309,7 @@ static bool try_scatter(scatter *s, dtm_op reduction) {
 static void look_again(scatter *s) {
     s->n_values = s->module->n_values;
     s->uses = dtm_use_counts(s->module, s->scratch);
+    s->times = dtm_arena_alloc(s->scratch, s->module->n_ops * sizeof *s->times);
     s->blocks = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->blocks);
     s->split = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->split);
     memset(s->split, NOT_SPLIT, s->n_values * sizeof *s->split);
