@@ -24,6 +24,7 @@ static void after_pass(dtm_module *module, const char *pass, void *state) {
     if (!w->coverage) return;
     if (strcmp(pass, "autodiff") == 0) coverage_count(module, w->before);
     if (strcmp(pass, "partition") == 0) coverage_add(w->coverage, module);
+    if (strcmp(pass, "microbatch") == 0) coverage_add_microbatches(w->coverage, module);
     if (strcmp(pass, "shard") == 0) {
         long after[DTM_OP_KINDS];
         coverage_count(module, after);

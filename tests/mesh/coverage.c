@@ -103,7 +103,54 @@ static void add_one(dtm_module *module, dtm_op at, void *state) {
 
 void coverage_add(coverage *c, dtm_module *module) { dtm_walk(module, add_one, c); }
 
+/* ---- microbatches ---- */
+
+typedef struct microbatch_look {
+    uint16_t within, besides; /* axes that split samples of a microbatch; axes that split something else */
+    int64_t least, most;      /* samples in a microbatch */
+    int loops;
+} microbatch_look;
+
+static void look_at_layout(const dtm_module *module, const dtm_type_data *type, int index, microbatch_look *look) {
+    const dtm_mesh *mesh = &module->settings.mesh;
+    dtm_dim_layout first = type->layout[index];
+    bool in_time = first.count && mesh->axes[first.splits[0].axis].time;
+    for (int s = in_time; s < first.count; s++)
+        *(in_time ? &look->within : &look->besides) |= (uint16_t)(1 << first.splits[s].axis);
+    if (!in_time) return;
+    first.count = 1;
+    for (int64_t m = 0; m < mesh->axes[first.splits[0].axis].size; m++) {
+        int64_t coordinates[DTM_MAX_AXES] = {0}, begin, size;
+        coordinates[first.splits[0].axis] = m;
+        dtm_block_of(mesh, module->dims[type->dims[index]].size, &first, coordinates, &begin, &size);
+        if (size < look->least) look->least = size;
+        if (size > look->most) look->most = size;
+    }
+}
+
+static void look_at(dtm_module *module, dtm_op op, void *state) {
+    microbatch_look *look = state;
+    const dtm_op_data *data = dtm_op_get(module, op);
+    look->loops += data->kind == DTM_OP_MICROBATCH;
+    for (uint32_t r = 0; r < data->n_results; r++) {
+        const dtm_type_data *type = dtm_value_type(module, data->results[r]);
+        for (int d = 0; d < type->rank; d++) look_at_layout(module, type, d, look);
+    }
+}
+
+void coverage_add_microbatches(coverage *c, dtm_module *module) {
+    microbatch_look look = {.least = INT64_MAX};
+    dtm_walk(module, look_at, &look);
+    if (!look.loops) return;
+    c->microbatches[MICROBATCHES]++;
+    c->microbatches[MICROBATCHES_UNEVEN] += look.least < look.most;
+    c->microbatches[MICROBATCHES_EMPTY] += look.least == 0;
+    c->microbatches[MICROBATCHES_SHARED] += (look.within & look.besides) != 0;
+    c->microbatches[MICROBATCHES_EARLY] += look.loops > 1;
+}
+
 void coverage_merge(coverage *into, const coverage *from) {
+    for (int k = 0; k < MICROBATCH_KINDS; k++) into->microbatches[k] += from->microbatches[k];
     for (int i = 0; i < DTM_OP_KINDS; i++)
         for (int k = 0; k < SPLIT_KINDS; k++) into->met[i][k] += from->met[i][k];
 }
@@ -152,5 +199,13 @@ int coverage_print(const coverage *c, FILE *out) {
             if (can_meet(i, k) && !c->met[i][k]) fprintf(out, "  never %s", kinds[k]), missing++;
         fputc('\n', out);
     }
+    static const char *const with[] = {"in all", "uneven", "some empty", "whose samples an axis splits beside other dimensions",
+                                       "after sums of inputs"};
+    fprintf(out, "microbatches:");
+    for (int k = 0; k < MICROBATCH_KINDS; k++) {
+        fprintf(out, "%s %ld %s", k ? "," : "", c->microbatches[k], with[k]);
+        if (!c->microbatches[k]) fprintf(out, " (never)"), missing++;
+    }
+    fputc('\n', out);
     return missing;
 }

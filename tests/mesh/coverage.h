@@ -19,8 +19,18 @@ typedef enum split_kind {
     SPLIT_KINDS
 } split_kind;
 
+/* What programs with `microbatches` had. */
+typedef enum microbatch_kind {
+    MICROBATCHES,          /* any */
+    MICROBATCHES_UNEVEN,   /* of different sizes */
+    MICROBATCHES_EMPTY,    /* some without samples */
+    MICROBATCHES_SHARED,   /* an axis splits their samples for some operators and another dimension for others */
+    MICROBATCHES_EARLY,    /* sums before the first */
+    MICROBATCH_KINDS
+} microbatch_kind;
+
 typedef struct coverage {
-    long met[DTM_OP_KINDS][SPLIT_KINDS];
+    long met[DTM_OP_KINDS][SPLIT_KINDS], microbatches[MICROBATCH_KINDS];
 } coverage;
 
 /* Counts of each operator, for coverage_add_expanded. */
@@ -29,6 +39,8 @@ void coverage_count(dtm_module *module, long counts[DTM_OP_KINDS]);
 void coverage_add_expanded(coverage *c, const long before[DTM_OP_KINDS], const long after[DTM_OP_KINDS]);
 /* What a module shows after partition. */
 void coverage_add(coverage *c, dtm_module *module);
+/* What it shows after the microbatch pass. */
+void coverage_add_microbatches(coverage *c, dtm_module *module);
 void coverage_merge(coverage *into, const coverage *from);
 /* Prints the table; returns how many that must be met were not, and names them. */
 int coverage_print(const coverage *c, FILE *out);

@@ -143,10 +143,10 @@ static void shapes(writer *w) {
     }
 }
 
-/* Means and maxima over tokens, broadcast back; a gate of one number a token. */
+/* Means and maxima over tokens, broadcast back; a gate of one number a token; sums of inputs over the batch. */
 static void pools(writer *w) {
     int n = w->block;
-    switch (draw_dealt(w->d, DECK_POOLS, 1, 5)) {
+    switch (draw_dealt(w->d, DECK_POOLS, 1, 7)) {
     case 0: SAY(w, "        x = x + mean(h over S)\n"); break;
     case 1: SAY(w, "        x = x + 0.1 * sum(h over S)\n"); break;
     case 2: SAY(w, "        x = x + max(h over S) * 0.5\n"); break;
@@ -155,6 +155,11 @@ static void pools(writer *w) {
         SAY(w, "        x = x + h * sigmoid(dot(h, gate%d over D))\n", n);
         break;
     case 4: SAY(w, "        x = x + mean(h over S where tokens >= %d)\n", w->p->V / 2); break;
+    case 5: SAY(w, "        x = x + h / (1 + sum(cast(tokens >= %d, f32) over B, S))\n", w->p->V / 2); break;
+    case 6: /* two sums over the batch, one of the other */
+        SAY(w, "        n%d = mean(cast(tokens, f32) over B, S)\n", n);
+        SAY(w, "        x = x + 0.1 * h * rsqrt(1 + mean(square(cast(tokens, f32) - n%d) over B, S))\n", n);
+        break;
     }
 }
 
@@ -275,7 +280,7 @@ static void write_model(draws *d, program *p) {
 /* An axis' list: what is usual, or anything in any order. */
 static void write_rule(draws *d, program *p, const char *axis) {
     static const char *const usual[] = {"B", "H, G, F, V", "H, G, F, V, S", "S using alltoall", "S using gather", "F, V",
-                                        "V", "B, S", "H, G, F, S by cost", "D"};
+                                        "V", "B, S", "H, G, F, S by cost", "D", "H, G, B, S", "V, F, B"};
     static const char *const all[] = {"B", "S", "V", "D", "F", "H", "G", "K", "T", "A", "C", "U", "N", "R"};
     enum { ALL = sizeof all / sizeof *all };
     put(p->placement, sizeof p->placement, "    %s splits ", axis);
@@ -309,8 +314,7 @@ static void write_placement(draws *d, program *p) {
     }
     put(p->placement, sizeof p->placement, " }\n\nparallel {\n");
     for (int i = 0; i < axes; i++) write_rule(d, p, names[i]);
-    if (p->B > 1 && draw_chance(d, 20))
-        put(p->placement, sizeof p->placement, "    microbatches %d\n", draw_between(d, 1, p->B));
+    if (draw_chance(d, 30)) put(p->placement, sizeof p->placement, "    microbatches %d\n", draw_between(d, 1, p->B + 1));
     put(p->placement, sizeof p->placement, "}\n");
 }
 
