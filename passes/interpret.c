@@ -287,21 +287,6 @@ static double *conform(dtm_run *run, const dtm_type_data *from, double *data, co
     return out;
 }
 
-static bool record(dtm_run *run, const dtm_op_data *op, dtm_tensors *list, const char *name, dtm_value value,
-                   const dtm_type_data *as) {
-    size_t slot = operand_slot(run, op, value);
-    if (slot == SIZE_MAX || !dtm_storage_read(run, op, value, slot)) return false;
-    dtm_type type = run->module->values[value].type;
-    const dtm_type_data *data = &run->module->types[type];
-    double *whole = dtm_run_assemble(run, type, slot, 0, run->out->arena);
-    add_tensor(run, list, name, as, conform(run, data, whole, as));
-    return true;
-}
-
-static const dtm_type_data *type_of(const dtm_run *run, dtm_value value) {
-    return &run->module->types[run->module->values[value].type];
-}
-
 /* How far the slots of two microbatches lie apart; 0: they share. */
 static size_t time_stride(const dtm_run *run, dtm_value value) {
     const dtm_slots *slots = &run->slots[value];
@@ -313,6 +298,27 @@ static size_t time_stride(const dtm_run *run, dtm_value value) {
             stride *= (size_t)run->loops[slots->loops[i]].copies;
     }
     return stride;
+}
+
+static bool record(dtm_run *run, const dtm_op_data *op, dtm_tensors *list, const char *name, dtm_value value,
+                   const dtm_type_data *as) {
+    size_t slot = operand_slot(run, op, value);
+    if (slot == SIZE_MAX || !dtm_storage_read(run, op, value, slot)) return false;
+    dtm_type type = run->module->values[value].type;
+    const dtm_type_data *data = &run->module->types[type];
+    size_t stride = time_stride(run, value);
+    if (stride) { /* of each microbatch a part: whole with the last */
+        int64_t now = run->loops[run->time_loop].current;
+        if (now + 1 < run->microbatches) return true;
+        slot -= stride * (size_t)now;
+    }
+    double *whole = dtm_run_assemble(run, type, slot, stride, run->out->arena);
+    add_tensor(run, list, name, as, conform(run, data, whole, as));
+    return true;
+}
+
+static const dtm_type_data *type_of(const dtm_run *run, dtm_value value) {
+    return &run->module->types[run->module->values[value].type];
 }
 
 static void keep(dtm_run *run, dtm_value value, size_t slot) {

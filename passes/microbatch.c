@@ -46,9 +46,7 @@ static void accumulate_term(microbatches *m, dtm_op op) {
     dtm_builder builder = dtm_builder_after(module, dtm_value_get(module, term)->def);
     builder.why = dtm_string_of(module->context, "a sum over microbatches is complete after the last");
     bool sent = dtm_op_get(module, op)->attributes.axes & ~m->time;
-    const char *name =
-        sent ? dtm_arena_printf(m->scratch, "%s.sum", dtm_value_name(module, result)) : dtm_value_name(module, result);
-    if (!sent) dtm_value_rename(module, result, dtm_arena_printf(m->scratch, "%s.replaced", name));
+    const char *name = dtm_arena_printf(m->scratch, "%s.sum", dtm_value_name(module, result));
     dtm_op accumulate = dtm_build_op(&builder, DTM_OP_ACCUMULATE, &term, 1, NULL, &made, 1, name);
     dtm_value sum = dtm_result(module, accumulate, 0);
     if (sent) {
@@ -56,6 +54,9 @@ static void accumulate_term(microbatches *m, dtm_op op) {
         dtm_op_get(module, op)->operands[0] = sum;
         return;
     }
+    dtm_string taken = module->values[result].name;
+    module->values[result].name = module->values[sum].name;
+    module->values[sum].name = taken;
     dtm_replace_uses(module, result, sum);
     dtm_op_remove(module, op);
 }
