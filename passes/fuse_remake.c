@@ -158,9 +158,28 @@ static void replace_in(dtm_module *module, dtm_op fused, dtm_value v, dtm_value 
             if (module->ops[body->ops[i]].operands[k] == v) module->ops[body->ops[i]].operands[k] = by;
 }
 
+/* How many operators at the beginning of a fused region are made again; of them, the one that is like `op`, or 0. */
+static size_t count_again(const remaker *r, dtm_op fused, dtm_string why) {
+    const dtm_region_data *body = &r->module->regions[get(r, fused)->body];
+    size_t n = 0;
+    while (n < body->n_ops && get(r, body->ops[n])->why == why) n++;
+    return n;
+}
+
+static dtm_op find_again(const remaker *r, dtm_op fused, size_t n, const dtm_op_data *op, const dtm_value *operands) {
+    for (size_t i = 0; i < n; i++) {
+        const dtm_op_data *other = get(r, r->module->regions[get(r, fused)->body].ops[i]);
+        if (other->kind == op->kind && memcmp(other->operands, operands, op->n_operands * sizeof *operands) == 0 &&
+            memcmp(&other->attributes, &op->attributes, sizeof op->attributes) == 0)
+            return r->module->regions[get(r, fused)->body].ops[i];
+    }
+    return 0;
+}
+
 static void make_again(remaker *r, dtm_value v, const recipe *made, dtm_op unit) {
     dtm_module *module = r->module;
-    dtm_op fused = fused_of(module, unit), first = module->regions[get(r, fused)->body].ops[0];
+    dtm_op fused = fused_of(module, unit);
+    dtm_string why = dtm_string_of(module->context, "made again rather than kept");
     dtm_value again[MOST], last = v;
     for (size_t i = 0; i < made->n_ops; i++) {
         dtm_op_data op = *get(r, made->ops[i]);
@@ -170,11 +189,14 @@ static void make_again(remaker *r, dtm_value v, const recipe *made, dtm_op unit)
             for (size_t j = 0; j < i; j++)
                 if (get(r, made->ops[j])->results[0] == op.operands[k]) operands[k] = again[j];
         }
-        dtm_builder at = dtm_builder_before(module, first);
-        at.span = op.span, at.place = op.place;
-        at.why = dtm_string_of(module->context, "made again rather than kept");
-        dtm_type type = module->values[op.results[0]].type;
-        dtm_op copy = dtm_build_op(&at, op.kind, operands, op.n_operands, &op.attributes, &type, 1, dtm_value_name(module, op.results[0]));
+        size_t n = count_again(r, fused, why);
+        dtm_op copy = find_again(r, fused, n, &op, operands);
+        if (!copy) {
+            dtm_builder at = dtm_builder_before(module, module->regions[get(r, fused)->body].ops[n]);
+            at.span = op.span, at.place = op.place, at.why = why;
+            dtm_type type = module->values[op.results[0]].type;
+            copy = dtm_build_op(&at, op.kind, operands, op.n_operands, &op.attributes, &type, 1, dtm_value_name(module, op.results[0]));
+        }
         last = again[i] = dtm_result(module, copy, 0);
     }
     replace_in(module, fused, v, last);

@@ -36,6 +36,7 @@ typedef struct group {
     bool fixed;          /* merged at the slot `shift`, whatever the copy */
     bool shared;         /* another was merged into it */
     bool persistent;
+    dtm_value latest;    /* of a slot a copy: the value that lies in it last; 0: not known */
     int64_t offset;
 } group;
 
@@ -109,7 +110,7 @@ static int64_t all_copies(const planner *p, dtm_op loop) {
 
 static uint32_t add_group(planner *p, dtm_type type, int64_t slots, int64_t position) {
     group g = {dtm_storage_round(dtm_local_bytes_max(p->module, type)), slots, position, position, -1, NONE, 0, false,
-               false, false, 0};
+               false, false, 0, 0};
     DTM_PUSH(p->arena, p->groups, p->n_groups, p->cap_groups, g);
     return (uint32_t)(p->n_groups - 1);
 }
@@ -297,6 +298,7 @@ static void place_results(planner *p, dtm_op op) {
         span_state s = span_of(p, v);
         uint32_t g = add_group(p, p->module->values[v].type, s.slots, s.begin);
         widen(&p->groups[g], s.begin, s.end);
+        p->groups[g].latest = v;
         p->homes[v].group = g;
     }
 }
@@ -394,11 +396,12 @@ static void visit_place(dtm_module *module, dtm_op op, void *state) {
 static bool join_slots(planner *p, dtm_op unit, dtm_value result, dtm_value operand) {
     home a = home_of(p, operand), b = home_of(p, result);
     group *from = &p->groups[a.group], *into = &p->groups[b.group];
-    if (from->slots != into->slots || from->slot_bytes != into->slot_bytes || into->shared || into->persistent ||
-        a.fixed || b.fixed || a.shift != b.shift || !same_copies(p, def_of(p, operand), unit))
+    if (from->slots != into->slots || from->slot_bytes != into->slot_bytes || from->latest != operand ||
+        into->latest != result || into->shared || into->persistent || a.fixed || b.fixed || a.shift != b.shift || !same_copies(p, def_of(p, operand), unit))
         return false;
     if (readers_before(p, operand, result).conflict) return false;
     merge(p, b.group, a.group, 0, false);
+    from->latest = result;
     return true;
 }
 
