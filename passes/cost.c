@@ -1,9 +1,7 @@
 /* The machine model (cost.h). A collective's time is rounds * latency + sent / bandwidth, for the algorithm where that is
  * least; an operator's the larger of FLOPs / rate and bytes / memory bandwidth. */
-#include "passes/cost.h"
+#include "passes/cost_bytes.h"
 #include "ir/fault.h"
-
-#include <string.h>
 
 static double given(double value, double otherwise) { return value > 0 ? value : otherwise; }
 
@@ -83,112 +81,6 @@ dtm_algorithm dtm_algorithm_choose(const dtm_module *module, dtm_collective_kind
     return best;
 }
 
-/* ---- bytes ---- */
-
-static int64_t block_bytes(const dtm_module *module, const dtm_type_data *type, const int64_t *coordinates) {
-    int64_t bytes = dtm_dtype_bytes((dtm_dtype)type->dtype);
-    for (int i = 0; i < type->rank; i++) {
-        int64_t begin, size;
-        dtm_block(module, type, i, coordinates, &begin, &size);
-        bytes *= size;
-    }
-    return bytes;
-}
-
-/* Coordinates of member `index` of the group along `axes` that holds rank 0; the last axis counts fastest. */
-static void member(const dtm_module *module, uint16_t axes, int64_t index, int64_t *coordinates) {
-    const dtm_mesh *mesh = &module->settings.mesh;
-    memset(coordinates, 0, DTM_MAX_AXES * sizeof *coordinates);
-    for (int a = mesh->count - 1; a >= 0; a--) {
-        if (mesh->axes[a].time) coordinates[a] = mesh->axes[a].size - 1; /* the largest of balanced blocks */
-        if (!(axes >> a & 1) || mesh->axes[a].time) continue;
-        coordinates[a] = index % mesh->axes[a].size;
-        index /= mesh->axes[a].size;
-    }
-}
-
-/* A rank's block of a tensor, by dimension; dimensions that it has not are of size 1. */
-typedef struct block {
-    int64_t begin[DTM_MAX_RANK], end[DTM_MAX_RANK];
-} block;
-
-static block block_of(const dtm_module *module, const dtm_type_data *type, const int64_t *coordinates) {
-    block b = {{0}, {1, 1, 1, 1, 1, 1, 1, 1}};
-    for (int d = 0; d < type->rank; d++) {
-        dtm_block(module, type, d, coordinates, &b.begin[d], &b.end[d]);
-        b.end[d] += b.begin[d];
-    }
-    return b;
-}
-
-static int64_t overlap(const block *a, const block *b, int rank) {
-    int64_t elements = 1;
-    for (int d = 0; d < rank; d++) {
-        int64_t low = a->begin[d] > b->begin[d] ? a->begin[d] : b->begin[d];
-        int64_t high = a->end[d] < b->end[d] ? a->end[d] : b->end[d];
-        if (high <= low) return 0;
-        elements *= high - low;
-    }
-    return elements;
-}
-
-/* The axes on which a rank that sends a block of `from` agrees with the one that it sends to: of all that hold the same
- * block, one sends it to each that needs it, the one that agrees with it on the axes of the group that do not split `from`. */
-static uint16_t agreeing_axes(const dtm_type_data *from, uint16_t axes) { return axes & (uint16_t)~dtm_type_split_axes(from); }
-
-static bool agree(const dtm_module *module, uint16_t axes, const int64_t *a, const int64_t *b) {
-    for (int i = 0; i < module->settings.mesh.count; i++)
-        if (axes >> i & 1 && a[i] != b[i]) return false;
-    return true;
-}
-
-enum { LARGE_GROUP = 64 }; /* beyond it only the first rank is looked at: it has the largest blocks */
-
-/* What travels when blocks are sent to whoever needs them: all_to_all, permute. */
-static int64_t exchanged_bytes(const dtm_module *module, uint16_t axes, const dtm_type_data *from, const dtm_type_data *to) {
-    int64_t n = dtm_group_size(module, axes), senders = n > LARGE_GROUP ? 1 : n, sent[LARGE_GROUP] = {0}, most = 0;
-    int64_t have[LARGE_GROUP][DTM_MAX_AXES];
-    block blocks[LARGE_GROUP];
-    uint16_t agreeing = agreeing_axes(from, axes);
-    for (int64_t i = 0; i < senders; i++) {
-        member(module, axes, i, have[i]);
-        blocks[i] = block_of(module, from, have[i]);
-    }
-    for (int64_t j = 0; j < n; j++) {
-        int64_t want[DTM_MAX_AXES];
-        member(module, axes, j, want);
-        block wanted = block_of(module, to, want);
-        for (int64_t i = 0; i < senders; i++)
-            if (i != j && agree(module, agreeing, have[i], want)) sent[i] += overlap(&blocks[i], &wanted, from->rank);
-    }
-    for (int64_t i = 0; i < senders; i++) most = sent[i] > most ? sent[i] : most;
-    return most * dtm_dtype_bytes((dtm_dtype)from->dtype);
-}
-
-/* The most that any rank sends. Blocks shrink with the rank, so in a large group it is one of the first or the last. */
-static int64_t most_sent(dtm_collective_kind kind, dtm_algorithm algorithm, int64_t n, const int64_t *counts,
-                         int64_t element_bytes) {
-    int64_t most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (n > LARGE_GROUP && i == 1) i = n - 2;
-        int64_t sent = dtm_collective_sent_bytes(kind, algorithm, (int)n, (int)i, counts, element_bytes);
-        most = sent > most ? sent : most;
-    }
-    return most;
-}
-
-static int64_t sent_of_blocks(const dtm_module *module, dtm_collective_kind kind, dtm_algorithm algorithm, uint16_t axes,
-                              const dtm_type_data *split) {
-    int64_t n = dtm_group_size(module, axes);
-    int64_t *counts = dtm_arena_alloc(module->arena, (size_t)n * sizeof *counts);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t coordinates[DTM_MAX_AXES];
-        member(module, axes, i, coordinates);
-        counts[i] = block_bytes(module, split, coordinates);
-    }
-    return most_sent(kind, algorithm, n, counts, 1);
-}
-
 /* ---- steps ---- */
 
 bool dtm_is_collective(dtm_op_kind kind) {
@@ -221,20 +113,6 @@ static int64_t payload_of(const dtm_module *module, dtm_op_kind kind, uint16_t a
     return bytes;
 }
 
-static int64_t sent_bytes(const dtm_module *module, dtm_op_kind kind, uint16_t axes, const dtm_type_data *from,
-                          const dtm_type_data *to, int64_t payload, dtm_algorithm algorithm) {
-    int64_t n = dtm_group_size(module, axes);
-    switch (kind) {
-    case DTM_OP_ALL_REDUCE: {
-        int64_t bytes = dtm_dtype_bytes((dtm_dtype)from->dtype), elements = payload / bytes;
-        return most_sent(DTM_COLLECTIVE_ALL_REDUCE, algorithm, n, &elements, bytes);
-    }
-    case DTM_OP_REDUCE_SCATTER: return sent_of_blocks(module, DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, axes, to);
-    case DTM_OP_ALL_GATHER: return sent_of_blocks(module, DTM_COLLECTIVE_ALL_GATHER, algorithm, axes, from);
-    default: return exchanged_bytes(module, axes, from, to);
-    }
-}
-
 static dtm_collective_cost costs(const dtm_module *module, dtm_op_kind kind, uint16_t axes, int64_t payload) {
     dtm_collective_cost cost = {.kind = kind_of(kind), .group = dtm_group_size(module, axes), .payload = payload};
     cost.link = dtm_link_of(module, axes);
@@ -257,7 +135,7 @@ dtm_collective_cost dtm_step_cost(const dtm_module *module, dtm_op_kind kind, ui
         return cost;
     }
     if (kind == DTM_OP_PERMUTE || kind == DTM_OP_ALL_TO_ALL) {
-        cost.sent = sent_bytes(module, kind, axes, from, to, cost.payload, cost.algorithm);
+        cost.sent = dtm_most_sent(module, kind, axes, from, to, cost.payload, cost.algorithm);
         cost.time = cost.link.latency + (double)cost.sent / cost.link.bandwidth;
     }
     return cost;
@@ -273,12 +151,12 @@ dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op) 
     total = costs(module, data->kind, data->attributes.axes, payload);
     if (!total.sends) return total;
     if (data->kind == DTM_OP_ALL_REDUCE) { /* a bucket is one flat payload */
-        total.sent = sent_bytes(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[0]),
+        total.sent = dtm_most_sent(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[0]),
                                 NULL, payload, total.algorithm);
         return total;
     }
     for (uint32_t i = 0; i < data->n_operands; i++)
-        total.sent += sent_bytes(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[i]),
+        total.sent += dtm_most_sent(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[i]),
                                  dtm_value_type(module, data->results[i]), payload, total.algorithm);
     if (data->kind == DTM_OP_PERMUTE || data->kind == DTM_OP_ALL_TO_ALL)
         total.time = total.link.latency + (double)total.sent / total.link.bandwidth;

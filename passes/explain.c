@@ -85,7 +85,7 @@ static void cells_of(const explainer *e, size_t index, const char *cells[COLUMNS
     cells[3] = axis_column(e, entry);
     cells[4] = dtm_arena_printf(e->scratch, "%lld", (long long)entry->count);
     cells[5] = bytes_text(e, (double)entry->cost.payload);
-    cells[6] = bytes_text(e, (double)entry->cost.sent * (double)entry->count);
+    cells[6] = bytes_text(e, (double)entry->sent);
     cells[7] = entry->cost.link.name;
     cells[8] = seconds_text(e, entry->cost.time * (double)entry->count);
     cells[9] = "nothing";
@@ -199,12 +199,11 @@ static void print_totals(const explainer *e) {
         if (seen || n_done == 64) continue;
         done[n_done++] = axes;
         int64_t count = 0;
-        double sent = 0, time = 0;
+        double sent = (double)dtm_ledger_sent_on(&e->ledger, axes), time = 0;
         for (size_t j = i; j < e->ledger.count; j++) {
             const dtm_ledger_entry *entry = &e->ledger.entries[j];
             if (entry->axes != axes) continue;
             count += entry->count;
-            sent += (double)entry->cost.sent * (double)entry->count;
             time += entry->cost.time * (double)entry->count;
         }
         dtm_text_printf(e->out, "  total on %-8s %lld collectives, %s sent a rank, %s over the %s\n",
@@ -292,7 +291,7 @@ static void explain_json_entry(const explainer *e, size_t index) {
     print_json_number(e->out, "ranks", (double)entry->cost.group);
     print_json_number(e->out, "count", (double)entry->count);
     print_json_number(e->out, "payload", (double)entry->cost.payload);
-    print_json_number(e->out, "sent", (double)entry->cost.sent * (double)entry->count);
+    print_json_number(e->out, "sent", (double)entry->sent);
     dtm_text_printf(e->out, ",\"link\":\"%s\"", entry->cost.link.name);
     print_json_number(e->out, "seconds", entry->cost.time * (double)entry->count);
     print_json_number(e->out, "tensors", entry->tensors);

@@ -2,6 +2,7 @@
 #include "passes/ledger.h"
 
 #include "ir/storage.h"
+#include "passes/cost_bytes.h"
 #include "passes/explain.h"
 
 #include <string.h>
@@ -9,7 +10,99 @@
 typedef struct collector {
     dtm_ledger ledger;
     dtm_arena *arena;
+    int64_t (*senders)[DTM_MAX_AXES]; /* their coordinates */
 } collector;
+
+/* ---- who sends ---- */
+
+enum { SMALL_MESH = 64 };
+
+/* Blocks shrink with the rank, and a ring passes on all of them but that of the next: along an axis of a large mesh it is the
+ * first rank or one of the last two that sends most. */
+static bool may_send_most(const dtm_mesh *mesh, const int64_t *at) {
+    if (dtm_mesh_ranks(mesh) <= SMALL_MESH) return true;
+    for (int a = 0; a < mesh->count; a++)
+        if (!mesh->axes[a].time && at[a] != 0 && at[a] < mesh->axes[a].size - 2) return false;
+    return true;
+}
+
+static void find_senders(collector *c, const dtm_mesh *mesh) {
+    size_t capacity = 0;
+    struct place {
+        int64_t at[DTM_MAX_AXES];
+    } *places = NULL;
+    for (int64_t rank = 0; rank < dtm_mesh_ranks(mesh); rank++) {
+        struct place place = {{0}};
+        dtm_mesh_coordinates(mesh, rank, place.at);
+        if (may_send_most(mesh, place.at)) DTM_PUSH(c->arena, places, c->ledger.senders, capacity, place);
+    }
+    c->senders = dtm_arena_alloc(c->arena, c->ledger.senders * sizeof *c->senders);
+    for (size_t i = 0; i < c->ledger.senders; i++) memcpy(c->senders[i], places[i].at, sizeof *c->senders);
+}
+
+/* ---- microbatches that differ in size ---- */
+
+/* The sizes of a microbatch in whatever dimensions it is a block of, in one number: what is sent depends on nothing else. */
+static int64_t microbatch_sizes(const dtm_module *module, const dtm_op_data *op, int axis, int64_t microbatch) {
+    const dtm_mesh *mesh = &module->settings.mesh;
+    int64_t sizes = 0, coordinates[DTM_MAX_AXES] = {0}, begin, size;
+    coordinates[axis] = microbatch;
+    for (uint32_t i = 0; i < op->n_operands; i++) {
+        const dtm_type_data *type = dtm_value_type(module, op->operands[i]);
+        for (int d = 0; d < type->rank; d++) {
+            dtm_dim_layout first = type->layout[d];
+            if (!first.count || first.splits[0].axis != axis) continue;
+            first.count = 1;
+            dtm_block_of(mesh, module->dims[type->dims[d]].size, &first, coordinates, &begin, &size);
+            sizes = (int64_t)((uint64_t)sizes * 1000003 + (uint64_t)size + 1);
+        }
+    }
+    return sizes;
+}
+
+static int time_axis(const dtm_mesh *mesh) {
+    for (int a = 0; a < mesh->count; a++)
+        if (mesh->axes[a].time) return a;
+    return -1;
+}
+
+/* Microbatches of a size, and one of them. */
+typedef struct alike {
+    int64_t sizes, one, count;
+} alike;
+
+/* Balanced blocks have two sizes; in several dimensions there may be some more. */
+static size_t group_microbatches(const collector *c, const dtm_module *module, const dtm_op_data *op, int64_t count,
+                                 alike **out) {
+    int axis = time_axis(&module->settings.mesh);
+    size_t n = 0, capacity = 0;
+    *out = NULL;
+    for (int64_t m = 0; m < count; m++) {
+        int64_t sizes = axis < 0 ? 0 : microbatch_sizes(module, op, axis, m);
+        size_t i = 0;
+        while (i < n && (*out)[i].sizes != sizes) i++;
+        if (i == n) DTM_PUSH(c->arena, *out, n, capacity, ((alike){sizes, m, 0}));
+        (*out)[i].count++;
+    }
+    return n;
+}
+
+static void count_sent(collector *c, dtm_module *module, dtm_ledger_entry *entry) {
+    int axis = time_axis(&module->settings.mesh);
+    alike *groups;
+    size_t n = group_microbatches(c, module, dtm_op_get(module, entry->op), entry->copies, &groups);
+    entry->sent_by = dtm_arena_alloc(c->arena, c->ledger.senders * sizeof *entry->sent_by);
+    for (size_t s = 0; s < c->ledger.senders; s++) {
+        for (size_t i = 0; i < n; i++) {
+            if (axis >= 0) c->senders[s][axis] = groups[i].one;
+            entry->sent_by[s] += groups[i].count * (entry->count / entry->copies) *
+                                 dtm_sent_by(module, entry->op, entry->cost.algorithm, c->senders[s]);
+        }
+        if (entry->sent_by[s] > entry->sent) entry->sent = entry->sent_by[s];
+    }
+}
+
+/* ---- entries ---- */
 
 static void collect(dtm_module *module, dtm_op op, void *state) {
     collector *c = state;
@@ -17,7 +110,7 @@ static void collect(dtm_module *module, dtm_op op, void *state) {
     if (!dtm_is_collective(data->kind)) return;
     dtm_ledger_entry entry = {.op = op, .kind = data->kind, .axes = data->attributes.axes, .copies = 1, .count = 1};
     entry.cost = dtm_collective_cost_of(module, op);
-    if (!entry.cost.sends || entry.cost.sent == 0) return;
+    if (!entry.cost.sends) return;
     entry.tensors = data->n_operands;
     for (dtm_op at = dtm_enclosing(module, op, DTM_OP_NONE); at; at = dtm_enclosing(module, at, DTM_OP_NONE)) {
         const dtm_op_data *around = dtm_op_get(module, at);
@@ -27,16 +120,34 @@ static void collect(dtm_module *module, dtm_op op, void *state) {
         if (around->kind == DTM_OP_REPEAT && !entry.repeat) entry.repeat = around->attributes.name;
         if (around->kind >= DTM_OP_FORWARD && around->kind <= DTM_OP_UPDATE && !entry.phase) entry.phase = around->kind;
     }
+    count_sent(c, module, &entry);
+    if (!entry.sent) return;
     c->ledger.collectives += entry.count;
-    c->ledger.sent += entry.count * entry.cost.sent;
     c->ledger.time += (double)entry.count * entry.cost.time;
     DTM_PUSH(c->arena, c->ledger.entries, c->ledger.count, c->ledger.capacity, entry);
 }
 
 dtm_ledger dtm_ledger_of(dtm_module *module, dtm_arena *arena) {
-    collector c = {{0}, arena};
+    collector c = {.arena = arena};
+    find_senders(&c, &module->settings.mesh);
     dtm_walk(module, collect, &c);
+    for (size_t s = 0; s < c.ledger.senders; s++) {
+        int64_t sent = 0;
+        for (size_t i = 0; i < c.ledger.count; i++) sent += c.ledger.entries[i].sent_by[s];
+        if (sent > c.ledger.sent) c.ledger.sent = sent;
+    }
     return c.ledger;
+}
+
+int64_t dtm_ledger_sent_on(const dtm_ledger *ledger, uint16_t axes) {
+    int64_t most = 0;
+    for (size_t s = 0; s < ledger->senders; s++) {
+        int64_t sent = 0;
+        for (size_t i = 0; i < ledger->count; i++)
+            if (ledger->entries[i].axes == axes) sent += ledger->entries[i].sent_by[s];
+        if (sent > most) most = sent;
+    }
+    return most;
 }
 
 static void add_time(dtm_module *module, dtm_op op, void *state) {
@@ -135,14 +246,6 @@ bool dtm_ledger_check(dtm_module *module, const dtm_ledger *ledger) {
 
 /* ---- an axis over the slower link that carries more than one over the faster ---- */
 
-static double sent_on(const dtm_ledger *ledger, int axis) {
-    double sent = 0;
-    for (size_t i = 0; i < ledger->count; i++)
-        if (ledger->entries[i].axes == 1u << axis)
-            sent += (double)ledger->entries[i].cost.sent * (double)ledger->entries[i].count;
-    return sent;
-}
-
 static const char *bytes_text(const dtm_module *module, double bytes) {
     dtm_text text = {module->arena, NULL, 0, 0};
     dtm_text_bytes(&text, bytes);
@@ -154,7 +257,8 @@ void dtm_ledger_warn(dtm_module *module, const dtm_ledger *ledger) {
     for (int slow = 0; slow < mesh->count; slow++)
         for (int fast = slow + 1; fast < mesh->count; fast++) {
             dtm_link a = dtm_link_of(module, (uint16_t)(1 << slow)), b = dtm_link_of(module, (uint16_t)(1 << fast));
-            double on_slow = sent_on(ledger, slow), on_fast = sent_on(ledger, fast);
+            double on_slow = (double)dtm_ledger_sent_on(ledger, (uint16_t)(1 << slow));
+            double on_fast = (double)dtm_ledger_sent_on(ledger, (uint16_t)(1 << fast));
             bool sized = mesh->axes[slow].size > 1 && mesh->axes[fast].size > 1;
             if (!sized || mesh->axes[fast].time || a.bandwidth >= b.bandwidth || on_slow <= 2 * on_fast) continue;
             const char *x = dtm_string_text(module->context, mesh->axes[slow].name);
