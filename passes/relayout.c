@@ -246,6 +246,13 @@ static dtm_relayout_path path_to(const search *s, int32_t end) {
     return path;
 }
 
+static void broken_off(const search *s, dtm_type from, dtm_type to) {
+    dtm_text a = {.arena = s->scratch}, b = a;
+    dtm_type_print(s->module, from, true, &a);
+    dtm_type_print(s->module, to, true, &b);
+    dtm_broken("relayout", "no way from %s to %s", a.data, b.data);
+}
+
 dtm_relayout_path dtm_relayout_find(dtm_module *module, dtm_type from, dtm_type to) {
     if (from == to) return (dtm_relayout_path){.count = 0};
     search s = {.module = module, .from = *dtm_type_get(module, from), .to = *dtm_type_get(module, to)};
@@ -259,7 +266,7 @@ dtm_relayout_path dtm_relayout_find(dtm_module *module, dtm_type from, dtm_type 
         s.nodes[s.at].done = true;
         leave(&s);
     }
-    if (s.at < 0) dtm_broken("relayout", "no way from one layout to another");
+    if (s.at < 0) broken_off(&s, from, to);
     dtm_relayout_path path = path_to(&s, s.at);
     dtm_arena_destroy(s.scratch);
     return path;

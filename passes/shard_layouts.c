@@ -57,28 +57,30 @@ static void append(uint8_t *order, int *count, int axis) {
     order[(*count)++] = (uint8_t)axis;
 }
 
-/* The axes of one group: axes in time before all others, so that a microbatch is a block of the whole batch and what is
- * gathered over other axes within it is its samples; key heads' axes before those that split query heads alone; then as the
- * hint has them, then as the mesh has them. */
+/* The axes of one group: key heads' axes before those that split query heads alone; then as the hint has them, then as the
+ * mesh has them. */
 static void order_group(const shard *s, dtm_op op, uint16_t axes, const dtm_dim_layout *hint, uint8_t *order, int *count) {
     int n = s->module->settings.mesh.count;
-    for (int time = 1; time >= 0; time--)
-        for (int queries = 0; queries < 2; queries++) {
-            for (int i = 0; hint && i < hint->count; i++) {
-                int a = hint->splits[i].axis;
-                bool alone = s->ops[op].choice[a] >= CHOICE_QUERIES && s->ops[op].choice[a] < CHOICE_STATE;
-                if (axes >> a & 1 && alone == queries && in_time(s, a) == time) append(order, count, a);
-            }
-            for (int a = 0; a < n; a++) {
-                bool alone = s->ops[op].choice[a] >= CHOICE_QUERIES && s->ops[op].choice[a] < CHOICE_STATE;
-                if (axes >> a & 1 && alone == queries && in_time(s, a) == time) append(order, count, a);
-            }
+    for (int queries = 0; queries < 2; queries++) {
+        for (int i = 0; hint && i < hint->count; i++) {
+            int a = hint->splits[i].axis;
+            bool alone = s->ops[op].choice[a] >= CHOICE_QUERIES && s->ops[op].choice[a] < CHOICE_STATE;
+            if (axes >> a & 1 && alone == queries) append(order, count, a);
         }
+        for (int a = 0; a < n; a++) {
+            bool alone = s->ops[op].choice[a] >= CHOICE_QUERIES && s->ops[op].choice[a] < CHOICE_STATE;
+            if (axes >> a & 1 && alone == queries) append(order, count, a);
+        }
+    }
 }
 
+/* Axes in time before all others, so that a microbatch is a block of the whole batch and what is gathered over other axes
+ * within it is its samples; then group by group. */
 static int axes_in_order(const typing *t, dtm_op op, const dtm_dim_layout *hints, uint8_t order[DTM_MAX_AXES]) {
     const shard *s = t->s;
     int n = s->module->settings.mesh.count, count = 0;
+    for (int a = 0; a < n; a++)
+        if (in_time(s, a)) append(order, &count, a);
     for (int a = 0; a < n; a++) {
         int group = group_of(s, op, a);
         uint16_t axes = 0;

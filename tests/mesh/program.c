@@ -299,6 +299,27 @@ static void write_rule(draws *d, program *p, const char *axis) {
     put(p->placement, sizeof p->placement, "\n");
 }
 
+/* A value pinned on some axes, several of them in one dimension in any order, and some dimension pinned whole. */
+static void write_keep(draws *d, program *p, const char *const *names, int axes) {
+    static const char *const values[] = {"layer.x", "x", "logits"};
+    int value = draw(d, 3), dims[3], first = draw(d, axes);
+    for (int a = 0; a < axes; a++) dims[a] = draw(d, 4); /* 3: left free */
+    bool whole = draw_chance(d, 20);
+    put(p->placement, sizeof p->placement, "    keep %s as [", values[value]);
+    for (int i = 0; i < 3; i++) {
+        put(p->placement, sizeof p->placement, "%s%s", i ? ", " : "", i == 0 ? "B" : i == 1 ? "S" : value == 2 ? "V" : "D");
+        const char *mark = "@";
+        for (int k = 0; k < axes; k++) {
+            int axis = (first + k) % axes;
+            if (dims[axis] != i) continue;
+            put(p->placement, sizeof p->placement, "%s%s", mark, names[axis]);
+            mark = ".";
+        }
+        if (whole && *mark == '@') put(p->placement, sizeof p->placement, "@-");
+    }
+    put(p->placement, sizeof p->placement, "]\n");
+}
+
 static void write_placement(draws *d, program *p) {
     static const char *const names[] = {"tp", "dp", "cp"};
     int axes = draw_between(d, 1, 3), sizes[3];
@@ -315,6 +336,7 @@ static void write_placement(draws *d, program *p) {
     put(p->placement, sizeof p->placement, " }\n\nparallel {\n");
     for (int i = 0; i < axes; i++) write_rule(d, p, names[i]);
     if (draw_chance(d, 30)) put(p->placement, sizeof p->placement, "    microbatches %d\n", draw_between(d, 1, p->B + 1));
+    if (draw_chance(d, 25)) write_keep(d, p, names, axes);
     put(p->placement, sizeof p->placement, "}\n");
 }
 
