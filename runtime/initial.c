@@ -90,6 +90,7 @@ void dtm_rank_initialize(dtm_rank *rank) {
             f.stream = stream_of(name);
             f.to = dtm_rank_buffer_copy(rank, w->buffer, copy);
             dtm_pool_run(rank->pool, fill, &f, dtm_box_elements(&f.box), GRAIN);
+            if (dtm_fault(51) && dtm_comm_rank(rank->comm) == 1 && dtm_box_elements(&f.box)) *f.to = nextafterf(*f.to, 1);
         }
     }
 }

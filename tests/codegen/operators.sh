@@ -2,17 +2,19 @@
 # Programs that together use every operator: on one rank and on the meshes that each names, loss, gradient norm,
 # gradients and updated weights of the executable are those of the interpreter. One that no program has fails.
 #
-#     operators.sh --dtmc DTMC --compare COMPARE --oracle ORACLE [PROGRAM ..]
+#     operators.sh --dtmc DTMC --compare COMPARE --oracle ORACLE [--draft] [--first] [PROGRAM ..]
 #
-# A mesh is a comment of the program, `# mesh dp=2,tp=2: RULE; RULE`.
+# A mesh is a comment of the program, `# mesh dp=2,tp=2: RULE; RULE`. With --first the first failure is the last run.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-dtmc=dtmc compare=compare oracle=oracle programs=
+dtmc=dtmc compare=compare oracle=oracle draft= first= programs=
 while [ $# -gt 0 ]; do
     case $1 in
     --dtmc) dtmc=$2; shift ;;
     --compare) compare=$2; shift ;;
     --oracle) oracle=$2; shift ;;
+    --draft) draft=--draft ;;
+    --first) first=1 ;;
     *) programs="$programs $1" ;;
     esac
     shift
@@ -28,7 +30,7 @@ failed=0 passed=0
 # run NAME: builds $folder/placed.dtm, trains, compares
 run() {
     rm -rf "$folder/run" && mkdir "$folder/run"
-    if (cd "$folder" && "$dtmc" build placed.dtm --verify --validate -o program && cd run &&
+    if (cd "$folder" && "$dtmc" build placed.dtm --verify --validate $draft -o program && cd run &&
         timeout 60 ../program train --local --threads 1 --seed 5 --steps 2 --data ../data.safetensors --log log.jsonl \
             --save-grads grads.safetensors --save-weights weights.safetensors && cd .. &&
         "$compare" runs run oracle) >"$folder/log" 2>&1; then
@@ -37,6 +39,7 @@ run() {
         failed=$((failed + 1))
         echo "FAILED $1"
         grep -v 'warning\[' "$folder/log" | tail -20
+        [ -z "$first" ] || exit 1
     fi
 }
 
