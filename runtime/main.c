@@ -93,9 +93,9 @@ static bool check_world(const dtm_program_run *run, const dtm_comm *comm, dtm_st
 static int run_mpi(dtm_program_run *run, int *argc, char ***argv) {
     dtm_status status = {0};
     dtm_comm *comm = NULL;
-    bool ok = dtm_comm_open_mpi(argc, argv, &comm, &status);
+    bool joined = dtm_comm_open_mpi(argc, argv, &comm, &status);
     watch_signals(); /* MPI may have set its own */
-    ok = ok && check_world(run, comm, &status) && dtm_run_rank(comm, run, &status);
+    bool ok = joined && check_world(run, comm, &status) && dtm_run_rank(comm, run, &status);
     if (ok) {
         dtm_comm_close(comm);
         return 0;
@@ -104,6 +104,7 @@ static int run_mpi(dtm_program_run *run, int *argc, char ***argv) {
     dtm_checkpoint_discard_all();
     if (comm && dtm_comm_size(comm) > 1) dtm_comm_abort(comm, &status);
     fprintf(stderr, "error: %s\n", status.message);
+    if (joined) dtm_comm_close(comm);
     return 1;
 }
 
