@@ -6,6 +6,8 @@
 
 #include "kernels/cpu/draw.h"
 
+#include <math.h>
+
 /* Elements of a thread's least share, and where shares are cut: pages, so that each is first touched by one thread. */
 enum { GRAIN = 1024 };
 
