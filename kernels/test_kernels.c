@@ -335,6 +335,8 @@ static void test_matmul(const char *backend) {
     test_matmul_case(matmul_of(1, 301, 97, 801, 0)); /* several blocks of each kind */
     test_matmul_case(matmul_of(1, 40, 1601, 400, 2));
     test_matmul_case(matmul_of(2, 513, 70, 390, 1));
+    test_matmul_case(matmul_of(1, 131, 1101, 517, 0)); /* wide: a is packed though its rows run on */
+    test_matmul_case(matmul_of(1, 120, 80, 1030, 4));
     CHECK(dtm_matmul_init("nothing"), "an unknown back end is refused");
     dtm_matmul_init(NULL);
 }
@@ -443,7 +445,7 @@ static double attention_distance(const attention_case *c, int which, dtm_attenti
                     got[n] = AT(c->t[which], stride, b, i, j, x), want[n++] = AT(c->want[which], stride, b, i, j, x);
     for (int64_t i = 0; i < c->counts[which]; i++) numbers_left += c->t[which][i] == c->t[which][i];
     CHECK(numbers_left <= total, "tensor %d: %d written of %d", which, (int)numbers_left, (int)total);
-    const double d = distance_over(got, want, total, 0.1); /* a single key's gradient is 0 by cancellation */
+    const double d = distance_over(got, want, total, 0.5); /* a single key's gradient is 0 by cancellation */
     free(got), free(want);
     return d;
 }

@@ -105,8 +105,8 @@ static int64_t least(int64_t size, int64_t step, int64_t most) {
 
 int64_t dtm_matmul_scratch_bytes(const int64_t *sizes) {
     const dtm_matmul_sizes *z = (const dtm_matmul_sizes *)(const void *)sizes;
-    const int64_t depth = least(z->k, 4, DTM_MATMUL_DEPTH) * (int64_t)sizeof(float);
-    return dtm_scratch_round(depth * least(z->m, 6, DTM_MATMUL_ROWS)) +
+    const int64_t depth = least(z->k, 8, DTM_MATMUL_DEPTH) * (int64_t)sizeof(float);
+    return dtm_scratch_round(depth * DTM_MATMUL_ROWS) +
            dtm_scratch_round(depth * least(z->n, 64, DTM_MATMUL_COLS));
 }
 

@@ -248,15 +248,25 @@ DTM_INLINE void dtm_transpose(const float *from, int64_t from_row, int64_t rows,
         for (int64_t c = 0; c < cols; c++) to[c * to_row + r] = from[r * from_row + c];
 }
 
+/* Packing asks for what it will read this many rows later: rows are apart, often by pages, where the hardware does not
+ * look ahead. */
+#define DTM_FETCH_ROWS 8
+
+DTM_INLINE void dtm_fetch(const float *at, int64_t count) {
+    for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(at + i);
+}
+
 /* Whole panels of a b whose rows run on: several at a time, so that a row is read in long pieces. */
 DTM_INLINE void dtm_panels_copy(const float *b, int64_t row, int64_t depth, int64_t panels, float *to) {
     for (int64_t j = 0; j < panels; j += 8) {
         const int64_t here = DTM_MIN(panels - j, 8);
         const float *from = b + j * DTM_TILE_COLS;
         float *out = to + j * DTM_TILE_COLS * depth;
-        for (int64_t p = 0; p < depth; p++)
+        for (int64_t p = 0; p < depth; p++) {
+            if (p + DTM_FETCH_ROWS < depth) dtm_fetch(from + (p + DTM_FETCH_ROWS) * row, here * DTM_TILE_COLS);
             for (int64_t c = 0; c < here; c++)
                 memcpy(out + (c * depth + p) * DTM_TILE_COLS, from + p * row + c * DTM_TILE_COLS, 4 * DTM_TILE_COLS);
+        }
     }
 }
 
@@ -271,11 +281,13 @@ DTM_NOINLINE void dtm_panels_pack(const float *b, int64_t row, int64_t col, int6
         if (here < DTM_TILE_COLS)
             for (int64_t p = 0; p < depth; p++)
                 memset(to + p * DTM_TILE_COLS + here, 0, (size_t)(DTM_TILE_COLS - here) * sizeof(float));
-        if (row == 1 && col != 1)
+        if (row == 1 && col != 1) {
+            for (int64_t c = here; c < DTM_MIN(cols - j, 2 * here); c++) dtm_fetch(from + c * col, depth);
             dtm_transpose(from, col, here, depth, to, DTM_TILE_COLS);
-        else
+        } else {
             for (int64_t p = 0; p < depth; p++)
                 for (int64_t c = 0; c < here; c++) to[p * DTM_TILE_COLS + c] = from[p * row + c * col];
+        }
     }
 }
 
