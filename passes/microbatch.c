@@ -164,7 +164,7 @@ static dtm_region begin_loop(microbatches *m, dtm_string name) {
 static dtm_string early_name(const microbatches *m, uint32_t level) {
     const char *name = dtm_string_text(m->module->context, m->loop_name);
     if (level == 1) return dtm_string_printf(m->module->context, "%s_first", name);
-    return dtm_string_printf(m->module->context, "%s_first.%u", name, level);
+    return dtm_string_printf(m->module->context, "%s_first_%u", name, level);
 }
 
 static void rebuild(microbatches *m) {
