@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -148,7 +149,7 @@ bool compiled_check(const compiled_options *options) {
         int log = open(options->log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
         if (log < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) _exit(2);
         close(log);
-        alarm(120);
+        setrlimit(RLIMIT_CPU, &(struct rlimit){120, 120});
         exit(!compile(options)); /* the sanitizers look for leaks at exit */
     }
     int status;

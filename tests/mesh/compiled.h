@@ -15,7 +15,7 @@ typedef struct compiled_options {
     uint64_t seed;
 } compiled_options;
 
-/* False if a pass refused or broke the program, or took more than two minutes. */
+/* False if a pass refused or broke the program, or took more than two minutes of processor time. */
 bool compiled_check(const compiled_options *options);
 
 #endif
