@@ -43,76 +43,9 @@ uint32_t dtm_kernel_index(dtm_generator *g, const char *name, const char *text) 
     dtm_string body = dtm_string_of(module_of(g)->context, text);
     for (uint32_t k = 0; k < g->n_kernels; k++)
         if (g->kernels[k].body == body) return k;
-    dtm_kernel_text kernel = {dtm_string_printf(module_of(g)->context, "%s_%zu", name, g->n_kernels), body};
+    dtm_kernel_text kernel = {dtm_string_printf(module_of(g)->context, "%s_%zu", name, g->n_kernels), body, 0};
     DTM_PUSH(g->arena, g->kernels, g->n_kernels, g->cap_kernels, kernel);
     return (uint32_t)(g->n_kernels - 1);
-}
-
-static bool uses_buffer(const dtm_plan_list *list, uint32_t buffer) {
-    for (uint32_t i = 0; i < list->count; i++)
-        if (list->items[i] == buffer) return true;
-    return false;
-}
-
-/* The byte after the last one that a buffer covers, in any copy and on any rank. */
-static int64_t end_of(const dtm_generator *g, const dtm_plan_buffer *buffer) {
-    if (buffer->modulus > 1) return buffer->offset + buffer->stride * buffer->modulus;
-    int64_t bytes = buffer->dtype == DTM_PLAN_F32 || buffer->dtype == DTM_PLAN_I32 ? 4 : 2;
-    for (int d = 0; d < buffer->rank; d++) {
-        const dtm_plan_extent *e = &g->extents[buffer->dims[d]];
-        int64_t n = e->whole;
-        for (int s = 0; s < e->count; s++) {
-            int64_t unit = e->splits[s].unit, parts = module_of(g)->settings.mesh.axes[e->splits[s].axis].size;
-            n = ((n + unit - 1) / unit + parts - 1) / parts * unit;
-        }
-        bytes *= n;
-    }
-    return buffer->offset + bytes;
-}
-
-static bool overlaps(const dtm_generator *g, const dtm_plan_list *list, uint32_t buffer) {
-    const dtm_plan_buffer *y = &g->buffers[buffer];
-    if (uses_buffer(list, buffer)) return true;
-    for (uint32_t j = 0; j < list->count; j++) {
-        const dtm_plan_buffer *x = &g->buffers[list->items[j]];
-        if (x->rank && x->offset < end_of(g, y) && y->offset < end_of(g, x)) return true;
-    }
-    return false;
-}
-
-/* Launches of one kernel that follow each other become tuples of one, if they have no tensor in common (scalars they may
- * share: nothing that several tuples could do with one but read it). */
-static bool join_launch(dtm_generator *g, uint32_t kernel, const uint32_t *buffers, size_t n_buffers, const uint32_t *sizes,
-                        size_t n_sizes) {
-    if (!g->n_instructions || g->phase != DTM_PLAN_UPDATE) return false;
-    dtm_plan_instruction *last = &g->instructions[g->n_instructions - 1];
-    if (last->kind != DTM_PLAN_KERNEL || last->kernel.kernel != kernel || last->kernel.error) return false;
-    dtm_plan_launch *launch = &last->kernel;
-    if (launch->buffers.count != launch->tuples * n_buffers || launch->sizes.count != launch->tuples * n_sizes) return false;
-    for (size_t i = 0; i < n_buffers; i++) {
-        bool scalar = g->buffers[buffers[i]].rank == 0;
-        if (!scalar && overlaps(g, &launch->buffers, buffers[i])) return false;
-        if (scalar && uses_buffer(&launch->buffers, buffers[i]) != (launch->buffers.items[i] == buffers[i])) return false;
-    }
-    uint32_t *all = dtm_arena_alloc(g->arena, (launch->buffers.count + n_buffers) * sizeof *all);
-    memcpy(all, launch->buffers.items, launch->buffers.count * sizeof *all);
-    memcpy(all + launch->buffers.count, buffers, n_buffers * sizeof *all);
-    uint32_t *all_sizes = dtm_arena_alloc(g->arena, (launch->sizes.count + n_sizes + 1) * sizeof *all_sizes);
-    if (n_sizes) {
-        memcpy(all_sizes, launch->sizes.items, launch->sizes.count * sizeof *all_sizes);
-        memcpy(all_sizes + launch->sizes.count, sizes, n_sizes * sizeof *all_sizes);
-    }
-    launch->buffers = (dtm_plan_list){(uint32_t)(launch->buffers.count + n_buffers), all};
-    launch->sizes = (dtm_plan_list){(uint32_t)(launch->sizes.count + n_sizes), all_sizes};
-    launch->tuples++;
-    return true;
-}
-
-void dtm_emit_launch(dtm_generator *g, dtm_op op, dtm_plan_category category, uint32_t kernel, const uint32_t *buffers,
-                     size_t n_buffers, const uint32_t *sizes, size_t n_sizes) {
-    if (join_launch(g, kernel, buffers, n_buffers, sizes, n_sizes)) return;
-    dtm_plan_launch launch = {kernel, 1, dtm_list_of(g, buffers, n_buffers), dtm_list_of(g, sizes, n_sizes), NULL, 0};
-    dtm_emit(g, op, DTM_PLAN_KERNEL, category)->kernel = launch;
 }
 
 void dtm_emit_copy(dtm_generator *g, dtm_op op, uint32_t input, uint32_t output) {
@@ -231,6 +164,14 @@ static void lower_last(dtm_generator *g, dtm_op op) {
     put_buffer(g, op, &from, &into);
 }
 
+void dtm_end_repeat(dtm_generator *g, size_t at) {
+    dtm_plan_instruction end = g->instructions[at];
+    end.kind = DTM_PLAN_END;
+    end.repeat.end = (uint32_t)at;
+    DTM_PUSH(g->arena, g->instructions, g->n_instructions, g->cap_instructions, end);
+    g->instructions[at].repeat.end = (uint32_t)g->n_instructions;
+}
+
 static void lower_loop(dtm_generator *g, dtm_op op) {
     const dtm_attributes attributes = dtm_op_get(module_of(g), op)->attributes;
     uint32_t loop = dtm_loop_index(g, op);
@@ -242,8 +183,7 @@ static void lower_loop(dtm_generator *g, dtm_op op) {
     walk(g, dtm_op_get(module_of(g), op)->body);
     leave_carries(g, op);
     g->phase = outside;
-    dtm_emit(g, op, DTM_PLAN_END, DTM_PLAN_CONTROL)->repeat = (dtm_plan_repeat){loop, (attributes.flags & DTM_REPEAT_REVERSED) != 0, (uint32_t)at};
-    g->instructions[at].repeat.end = (uint32_t)g->n_instructions;
+    if (outside != DTM_PLAN_UPDATE || !dtm_gather_launches(g, at)) dtm_end_repeat(g, at);
 }
 
 /* ---- sources and sinks ---- */

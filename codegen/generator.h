@@ -1,6 +1,7 @@
 /* Inside codegen: the plan being made, and what its rooms share. Nothing outside codegen/ includes this.
  *
  *     codegen.c   walks the module, one instruction an operator        tables.c   extents, sizes, loops, buffers
+ *     launches.c  gathers launches of the update phase
  *     nest*.c     loop nests of elementwise and reducing kernels       expression.c  operators as C expressions
  *     matmul.c    dot as matrix products                               calls.c    wrappers of library kernels
  *     move.c      gather, scatter, shapes                              write.c    plan.c                         */
@@ -12,6 +13,7 @@
 
 typedef struct dtm_kernel_text {
     dtm_string name, body; /* body: the functions' text with @ for the name */
+    uint64_t read_only;    /* bit i: it only reads buffer i of a tuple */
 } dtm_kernel_text;
 
 typedef struct dtm_generator {
@@ -34,6 +36,7 @@ typedef struct dtm_generator {
     uint32_t *weight_of; /* by value: index + 1 */
     uint32_t step_state; /* buffer of seed and step, 0: none yet */
     int64_t workspace;   /* offset of the workspace in the arena */
+    int64_t update_chunks;   /* bytes given out of what lies behind the workspace for sums of the update */
     int64_t workspace_bytes; /* behind it lies what a program makes once */
     int64_t step_bytes;  /* bytes after it that seed and step take */
 } dtm_generator;
@@ -71,7 +74,9 @@ uint32_t dtm_loop_index(dtm_generator *g, dtm_op loop);
 uint32_t dtm_buffer_index(dtm_generator *g, dtm_value value);
 /* A buffer that is no value's: in the workspace, at `offset` of it. */
 uint32_t dtm_buffer_workspace(dtm_generator *g, const char *name, dtm_plan_dtype dtype, int64_t offset, int64_t elements);
-/* The same for a tensor of that type. */
+/* Behind the workspace: where a sum over everything of the update keeps its chunks. */
+uint32_t dtm_buffer_update_chunks(dtm_generator *g, dtm_op unit);
+/* The same as dtm_buffer_workspace for a tensor of that type. */
 uint32_t dtm_buffer_packed(dtm_generator *g, const dtm_type_data *type, int64_t offset);
 dtm_plan_list dtm_list_of(dtm_generator *g, const uint32_t *items, size_t count);
 /* The seed and the step, filled at the start of each step. */
@@ -86,6 +91,11 @@ uint32_t dtm_kernel_index(dtm_generator *g, const char *name, const char *text);
 void dtm_emit_launch(dtm_generator *g, dtm_op op, dtm_plan_category category, uint32_t kernel, const uint32_t *buffers,
                      size_t n_buffers, const uint32_t *sizes, size_t n_sizes);
 void dtm_emit_copy(dtm_generator *g, dtm_op op, uint32_t input, uint32_t output);
+/* Writes the END of the repeat whose REPEAT stands at `at`. */
+void dtm_end_repeat(dtm_generator *g, size_t at);
+/* Puts launches over copies in place of a repeat of the update phase, open from `at` on, as far as its copies do not depend
+ * on each other. False: they do, and nothing is done. */
+bool dtm_gather_launches(dtm_generator *g, size_t at);
 /* An operator that codegen cannot lower: an error at its place. */
 void dtm_unsupported(dtm_generator *g, dtm_op op, const char *what);
 

@@ -247,7 +247,12 @@ static void launch(nest *n, const char *suffix, const dtm_text *text) {
     const char *name = dtm_arena_printf(n->g->arena, "%s%s", kernel_name(n), suffix);
     uint32_t kernel = dtm_kernel_index(n->g, name, text->data);
     uint32_t *buffers = dtm_arena_alloc(n->g->arena, (n->n_touched + n->n_extra + 1) * sizeof *buffers);
-    for (size_t i = 0; i < n->n_touched; i++) buffers[i] = dtm_buffer_index(n->g, n->touched[i]);
+    uint64_t read_only = 0;
+    for (size_t i = 0; i < n->n_touched; i++) {
+        buffers[i] = dtm_buffer_index(n->g, n->touched[i]);
+        if (i < 64 && nest_body_index(n, n->touched[i]) < 0) read_only |= (uint64_t)1 << i;
+    }
+    n->g->kernels[kernel].read_only = read_only;
     for (size_t i = 0; i < n->n_extra; i++) buffers[n->n_touched + i] = n->extra[i];
     dtm_emit_launch(n->g, n->unit, category_of(n), kernel, buffers, n->n_touched + n->n_extra, n->sizes, n->n_sizes);
 }
@@ -285,7 +290,10 @@ void dtm_lower_nest(dtm_generator *g, dtm_op unit) {
     dtm_text text = {g->arena, NULL, 0, 0};
     bool finishes = n.shape == NEST_ALL || n.shape == NEST_SUMS;
     if (finishes) {
-        uint32_t partials = dtm_buffer_workspace(g, "partials", DTM_PLAN_U8, 0, dtm_workspace_bytes(g->module, unit));
+        int64_t copies;
+        uint32_t partials = dtm_update_chunk_bytes(g->module, unit, &copies)
+                                ? dtm_buffer_update_chunks(g, unit)
+                                : dtm_buffer_workspace(g, "partials", DTM_PLAN_U8, 0, dtm_workspace_bytes(g->module, unit));
         DTM_PUSH(g->arena, n.extra, n.n_extra, n.cap_extra, partials);
     }
     nest_write(&n, &text);

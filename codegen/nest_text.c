@@ -191,12 +191,18 @@ void nest_unit_indices(nest_writer *w, const char *u, int except) {
     }
 }
 
+/* With SUMS: whether the second kernel makes it. */
+static bool comes_after(const nest_writer *w, int i) {
+    return w->n->written[i] && nest_is_common(w->n, body_op(w, i)->results[0]);
+}
+
 /* Reads what is the same for the whole unit before its loops. */
 static void write_hoisted(nest_writer *w) {
     bool *seen = dtm_arena_alloc(w->n->g->arena, module_of(w)->n_values * sizeof *seen);
     for (int i = 0; i < (int)w->n->n_ops; i++) {
         const dtm_op_data *op = body_op(w, i);
-        for (uint32_t k = 0; k < op->n_operands; k++) {
+        bool later = w->n->shape == NEST_ALL ? w->n->levels[i] > 0 : w->n->shape == NEST_SUMS && comes_after(w, i);
+        for (uint32_t k = 0; k < op->n_operands && !later; k++) {
             dtm_value v = op->operands[k];
             if (seen[v] || dtm_value_is_constant(module_of(w), v) || nest_body_index(w->n, v) >= 0 || nest_is_inner(w->n, v)) continue;
             seen[v] = true;

@@ -191,6 +191,25 @@ uint32_t dtm_buffer_workspace(dtm_generator *g, const char *name, dtm_plan_dtype
     return add_buffer(g, &buffer);
 }
 
+uint32_t dtm_buffer_update_chunks(dtm_generator *g, dtm_op unit) {
+    int64_t copies, bytes = dtm_update_chunk_bytes(g->module, unit, &copies);
+    dtm_plan_buffer buffer;
+    memset(&buffer, 0, sizeof buffer);
+    buffer.name = "chunks";
+    buffer.dtype = DTM_PLAN_U8;
+    buffer.rank = 1;
+    buffer.dims[0] = plain_extent(g, bytes);
+    buffer.offset = g->workspace + g->workspace_bytes + dtm_update_chunks_offset(g->module) + g->update_chunks;
+    buffer.modulus = 1;
+    if (copies > 1) {
+        buffer.stride = bytes;
+        buffer.modulus = (uint32_t)copies;
+        buffer.loop = dtm_loop_index(g, dtm_enclosing(g->module, unit, DTM_OP_REPEAT));
+    }
+    g->update_chunks += bytes * copies;
+    return add_buffer(g, &buffer);
+}
+
 uint32_t dtm_buffer_packed(dtm_generator *g, const dtm_type_data *type, int64_t offset) {
     dtm_plan_buffer buffer;
     memset(&buffer, 0, sizeof buffer);

@@ -179,6 +179,8 @@ static void write_launch(const dtm_generator *g, dtm_text *out, const dtm_plan_l
     list(out, &k->buffers);
     dtm_text_printf(out, ", ");
     list(out, &k->sizes);
+    dtm_text_printf(out, ", ");
+    list(out, &k->loops);
     if (k->error) {
         dtm_text_printf(out, ", ");
         quoted(out, k->error);

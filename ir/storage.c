@@ -305,12 +305,16 @@ dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op) {
 
 static int64_t rounded(int64_t bytes) { return bytes < 0 ? 0 : dtm_storage_round(bytes); }
 
+static bool reduces_all(const dtm_module *module, dtm_op op) {
+    return dtm_is_reduction(module->ops[op].kind) && !dtm_value_type(module, module->ops[op].results[0])->rank;
+}
+
 /* A reduction to a scalar keeps one double for each chunk, one along columns a row of them. */
 static int64_t partial_bytes(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
     int kept = dtm_column_kept(module, op);
-    if (!dtm_is_reduction(data->kind) || (!kept && dtm_value_type(module, data->results[0])->rank)) return 0;
-    if (!kept) return DTM_CHUNKS * (int64_t)sizeof(double);
+    if (reduces_all(module, op) && !dtm_enclosing(module, op, DTM_OP_UPDATE)) return DTM_CHUNKS * (int64_t)sizeof(double);
+    if (!kept) return 0;
     const dtm_type_data *type = dtm_value_type(module, data->operands[0]);
     int64_t rows = 1, columns = 1;
     for (int i = 0; i < type->rank; i++) *(i < type->rank - kept ? &rows : &columns) *= dtm_block_max(module, type, i);
@@ -379,9 +383,29 @@ int64_t dtm_rope_table_offset(const dtm_module *module, dtm_op rope, bool *first
     return offset;
 }
 
-int64_t dtm_constants_bytes(const dtm_module *module) {
+int64_t dtm_update_chunk_bytes(const dtm_module *module, dtm_op unit, int64_t *copies) {
+    *copies = 1;
+    if (!dtm_enclosing(module, unit, DTM_OP_UPDATE)) return 0;
+    const dtm_op_data *data = &module->ops[unit];
+    int64_t sums = data->kind != DTM_OP_FUSED && reduces_all(module, unit);
+    for (size_t i = 0; data->kind == DTM_OP_FUSED && i < module->regions[data->body].n_ops; i++)
+        sums += reduces_all(module, module->regions[data->body].ops[i]);
+    for (dtm_op at = unit; (at = dtm_enclosing(module, at, DTM_OP_REPEAT));) *copies *= module->ops[at].attributes.copies;
+    return dtm_storage_round(sums * DTM_CHUNKS * (int64_t)sizeof(double));
+}
+
+int64_t dtm_update_chunks_offset(const dtm_module *module) {
     bool first;
     return dtm_rope_table_offset(module, 0, &first);
+}
+
+int64_t dtm_constants_bytes(const dtm_module *module) {
+    int64_t bytes = dtm_update_chunks_offset(module);
+    for (dtm_op op = 1; op < module->n_ops; op++) {
+        int64_t copies;
+        if (module->ops[op].region && dtm_unit_of(module, op) == op) bytes += dtm_update_chunk_bytes(module, op, &copies) * copies;
+    }
+    return bytes;
 }
 
 /* ---- account ---- */

@@ -57,8 +57,13 @@ bool dtm_may_overwrite(const dtm_module *module, dtm_op unit, dtm_value result, 
  * last there. 0: none, or it is the last. Such a tensor is packed in the workspace, or made there. */
 dtm_dim dtm_packed_along(const dtm_module *module, dtm_op op, uint32_t index);
 
-/* Elements of a sum over everything are added in this many chunks at most, each by one thread, then chunk by chunk. */
+/* Elements of a sum over everything are added in this many chunks at most, each by one thread, then chunk by chunk. The
+ * chunks of one sum lie in the workspace; in the update region each sum has a place of its own for them, a slot a copy, so
+ * that those of all weights can be taken together. */
 enum { DTM_CHUNKS = 256 };
+/* Bytes of these places of a unit, in one copy, and how many copies there are; 0: its sums are none over everything, or not
+ * of the update. */
+int64_t dtm_update_chunk_bytes(const dtm_module *module, dtm_op unit, int64_t *copies);
 
 /* Sums along columns: reductions over the first dimensions of a tensor, of which the last (`kept`) are left. A kernel runs
  * over the tensor row by row; its rows are cut into DTM_COLUMN_CHUNKS chunks at most, of DTM_COLUMN_ROWS at least, each
@@ -87,8 +92,10 @@ dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
 int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op);
 int64_t dtm_workspace_most(const dtm_module *module, bool communication_only);
 
-/* Behind the workspace lies what a program makes once: seed and step (for dropout), the tables of rope. */
+/* Behind the workspace lies what a program makes once, seed and step (for dropout), the tables of rope; then the chunks of
+ * sums of the update. */
 int64_t dtm_constants_bytes(const dtm_module *module);
+int64_t dtm_update_chunks_offset(const dtm_module *module); /* where in it these begin */
 /* Where in it the table of a rope lies; *first says whether no rope before it has the same. */
 int64_t dtm_rope_table_offset(const dtm_module *module, dtm_op rope, bool *first);
 

@@ -17,22 +17,37 @@
 typedef struct launch_job {
     dtm_rank *rank;
     const dtm_plan_launch *launch;
-    uint32_t buffers, sizes; /* of one tuple */
+    uint32_t buffers, sizes, runs; /* buffers and sizes of one run: of a tuple, in one copy of its loop */
 } launch_job;
 
-/* The tuples' extents lie one after another: tuple t has the units up to ends[t]. */
+/* The runs' extents lie one after another: run r has the units up to ends[r]. */
 static void run_launch(void *argument, int64_t begin, int64_t end, int thread) {
     const launch_job *job = argument;
     dtm_rank *rank = job->rank;
     const dtm_plan_kernel *kernel = &rank->kernels[job->launch->kernel];
     int64_t first = 0;
-    for (uint32_t t = 0; t < job->launch->tuples && first < end; first = rank->ends[t++]) {
-        int64_t low = begin > first ? begin : first, high = end < rank->ends[t] ? end : rank->ends[t];
+    for (uint32_t r = 0; r < job->runs && first < end; first = rank->ends[r++]) {
+        int64_t low = begin > first ? begin : first, high = end < rank->ends[r] ? end : rank->ends[r];
         if (low >= high) continue;
-        dtm_kernel_args args = {rank->buffers + t * job->buffers, rank->values + t * job->sizes, NULL,
+        dtm_kernel_args args = {rank->buffers + r * job->buffers, rank->values + r * job->sizes, NULL,
                                 rank->scratch + thread * rank->scratch_bytes, job->launch->error ? &rank->error : NULL};
         kernel->run(&args, low - first, high - first);
     }
+}
+
+/* Writes the arguments of one more run: of tuple t, in a copy of `loop`. */
+static void add_run(launch_job *job, uint32_t t, uint32_t loop, int64_t copy) {
+    dtm_rank *rank = job->rank;
+    void **buffers = rank->buffers + job->runs * job->buffers;
+    int64_t *values = rank->values + job->runs * job->sizes;
+    for (uint32_t i = 0; i < job->buffers; i++) {
+        uint32_t buffer = job->launch->buffers.items[t * job->buffers + i];
+        bool moves = loop && rank->plan->buffers[buffer].loop == loop;
+        buffers[i] = moves ? dtm_rank_buffer_copy(rank, buffer, copy) : dtm_rank_buffer(rank, buffer);
+    }
+    for (uint32_t i = 0; i < job->sizes; i++) values[i] = rank->sizes[job->launch->sizes.items[t * job->sizes + i]];
+    int64_t before = job->runs ? rank->ends[job->runs - 1] : 0;
+    rank->ends[job->runs++] = before + rank->kernels[job->launch->kernel].extent(values);
 }
 
 static bool bad_element(dtm_rank *rank, const dtm_plan_instruction *at, dtm_status *status) {
@@ -53,13 +68,12 @@ static bool bad_element(dtm_rank *rank, const dtm_plan_instruction *at, dtm_stat
 
 static bool launch(dtm_rank *rank, const dtm_plan_instruction *at, dtm_status *status) {
     const dtm_plan_launch *l = &at->kernel;
-    launch_job job = {rank, l, l->buffers.count / l->tuples, l->sizes.count / l->tuples};
-    for (uint32_t i = 0; i < l->buffers.count; i++) rank->buffers[i] = dtm_rank_buffer(rank, l->buffers.items[i]);
-    for (uint32_t i = 0; i < l->sizes.count; i++) rank->values[i] = rank->sizes[l->sizes.items[i]];
-    int64_t extent = 0;
-    for (uint32_t t = 0; t < l->tuples; t++)
-        rank->ends[t] = extent += rank->kernels[l->kernel].extent(rank->values + t * job.sizes);
-    dtm_pool_run(rank->pool, run_launch, &job, extent, 1);
+    launch_job job = {rank, l, l->buffers.count / l->tuples, l->sizes.count / l->tuples, 0};
+    for (uint32_t t = 0; t < l->tuples; t++) {
+        int64_t copies = dtm_loop_copies(rank->plan, l->loops.items[t]);
+        for (int64_t copy = 0; copy < copies; copy++) add_run(&job, t, l->loops.items[t], copy);
+    }
+    dtm_pool_run(rank->pool, run_launch, &job, job.runs ? rank->ends[job.runs - 1] : 0, 1);
     return rank->error == DTM_KERNEL_OK || bad_element(rank, at, status);
 }
 

@@ -339,18 +339,20 @@ static int64_t scratch_needed(dtm_rank *rank) {
 
 static bool make_arguments(dtm_rank *rank, dtm_status *status) {
     const dtm_plan *plan = rank->plan;
-    size_t buffers = 1, sizes = 1, tuples = 1, reports = 1;
+    size_t buffers = 1, sizes = 1, runs = 1, reports = 1;
     for (uint32_t i = 0; i < plan->n_instructions; i++) {
         const dtm_plan_instruction *at = &plan->instructions[i];
         reports += at->kind == DTM_PLAN_REPORT;
         if (at->kind != DTM_PLAN_KERNEL) continue;
-        if (at->kernel.buffers.count > buffers) buffers = at->kernel.buffers.count;
-        if (at->kernel.sizes.count > sizes) sizes = at->kernel.sizes.count;
-        if (at->kernel.tuples > tuples) tuples = at->kernel.tuples;
+        size_t here = 0, tuples = at->kernel.tuples;
+        for (uint32_t t = 0; t < tuples; t++) here += (size_t)dtm_loop_copies(plan, at->kernel.loops.items[t]);
+        if (here * at->kernel.buffers.count / tuples > buffers) buffers = here * at->kernel.buffers.count / tuples;
+        if (here * at->kernel.sizes.count / tuples > sizes) sizes = here * at->kernel.sizes.count / tuples;
+        if (here > runs) runs = here;
     }
     rank->buffers = calloc(buffers, sizeof *rank->buffers);
     rank->values = calloc(sizes, sizeof *rank->values);
-    rank->ends = calloc(tuples, sizeof *rank->ends);
+    rank->ends = calloc(runs, sizeof *rank->ends);
     rank->reports = calloc(reports, sizeof *rank->reports);
     if (rank->options->profile) rank->profile = calloc((size_t)plan->n_instructions + 1, sizeof *rank->profile);
     if (rank->buffers && rank->values && rank->ends && rank->reports && (rank->profile || !rank->options->profile))

@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 enum {
-    DTM_PLAN_VERSION = 1,
+    DTM_PLAN_VERSION = 2,
     DTM_PLAN_RANK = 8,   /* dimensions of a tensor */
     DTM_PLAN_AXES = 12,  /* axes of a mesh */
     DTM_PLAN_SPLITS = 4, /* axes that split one dimension */
@@ -185,10 +185,11 @@ typedef struct dtm_plan_repeat {
 
 /* Runs kernel.run over [0, extent(sizes)), cut among the threads. With `tuples` > 1 the kernel runs once for each tuple,
  * independent of each other (one dispatch over all their extents is best): buffers and sizes then hold the tuples' lists
- * one after another, all of one length. */
+ * one after another, all of one length. Tuple t runs once for each copy of the loop loops[t] (in repeats of repeats, of all),
+ * these too independent of each other; with loop 0 once, in the copies that are under way. */
 typedef struct dtm_plan_launch {
     uint32_t kernel, tuples;
-    dtm_plan_list buffers, sizes;
+    dtm_plan_list buffers, sizes, loops;
     const char *error;     /* if the kernel can report a bad input: what is wrong, "outside V"; else NULL */
     uint32_t error_buffer; /* the buffer whose element it reports */
 } dtm_plan_launch;

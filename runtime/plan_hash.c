@@ -129,6 +129,7 @@ static void add_launch(hasher *h, const dtm_plan_launch *k) {
     add(h, k->tuples);
     for (uint32_t i = 0, n = at_most(h, k->buffers.count, MOST_ITEMS); i < n; i++) add_buffer(h, k->buffers.items[i]);
     for (uint32_t i = 0, n = at_most(h, k->sizes.count, MOST_ITEMS); i < n; i++) add_size(h, k->sizes.items[i]);
+    for (uint32_t i = 0, n = at_most(h, k->loops.count, MOST_ITEMS); i < n; i++) add_loop(h, k->loops.items[i]);
     add_text(h, k->error);
     if (k->error) add_buffer(h, k->error_buffer);
 }

@@ -61,7 +61,7 @@ struct dtm_rank {
     char *arena;
     char *scratch; /* scratch_bytes for each thread */
     int64_t scratch_bytes;
-    /* One launch's arguments, as large as the largest needs. */
+    /* One launch's arguments, those of its runs one after another, as large as the largest needs. */
     void **buffers;
     int64_t *values, *ends;
     int64_t error; /* the word kernels report to */

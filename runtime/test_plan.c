@@ -1,5 +1,5 @@
 /* A plan written by hand, for three ranks: blocks of uneven size, collectives through stages, loops in both orders,
- * tuples of a kernel, products with outer loops. And names, learning rates, flags. */
+ * tuples of a kernel, once or in all copies of a loop, products with outer loops. And names, learning rates, flags. */
 #include "kernels/cpu/matmul.h"
 #include "runtime/rank.h"
 #include "runtime/test_check.h"
@@ -28,7 +28,7 @@ static const dtm_plan_size sizes[SIZES] = {
 
 static const dtm_plan_loop loops[] = {{"", 0, 0, false}, {"layer", 3, 0, false}};
 
-enum { BLOCK = 1, WHOLE, ROWS, COLUMNS, TRACE, STATE, SUM_A, SUM_B, PRODUCT, LAYERED, BUFFERS };
+enum { BLOCK = 1, WHOLE, ROWS, COLUMNS, TRACE, STATE, SUM_A, SUM_B, PRODUCT, LAYERED, COPIES, BUFFERS };
 #define AT(n) .offset = (n)*256, .modulus = 1
 static const dtm_plan_buffer buffers[BUFFERS] = {
     [0] = {.modulus = 1},
@@ -42,6 +42,7 @@ static const dtm_plan_buffer buffers[BUFFERS] = {
     [SUM_B] = {"sum_b", DTM_PLAN_F32, 1, {E}, AT(7)},
     [PRODUCT] = {"product", DTM_PLAN_F32, 1, {SIX}, AT(8)},
     [LAYERED] = {"layered", DTM_PLAN_F32, 1, {ONE}, .offset = 9 * 256, .stride = 64, .modulus = 3, .loop = 1},
+    [COPIES] = {"copies", DTM_PLAN_F32, 1, {E}, .offset = 10 * 256, .stride = 64, .modulus = 3, .loop = 1},
 };
 
 /* Appends the copy's number to a trace, whose length is in `state`. */
@@ -96,15 +97,17 @@ static const dtm_plan_instruction instructions[] = {
     COLLECTIVE(DTM_COLLECTIVE_ALL_TO_ALL, DTM_ALGORITHM_PAIRWISE, turned, STAGE, STAGE + 512),
     COLLECTIVE(DTM_COLLECTIVE_ALL_REDUCE, DTM_ALGORITHM_RING, summed, STAGE, STAGE + 512),
     {.kind = DTM_PLAN_REPEAT, .repeat = {1, false, 7}},
-    {.kind = DTM_PLAN_KERNEL, .name = "append", .kernel = {0, 1, LIST(TRACE, STATE, LAYERED), LIST(NUMBER), NULL, 0}},
+    {.kind = DTM_PLAN_KERNEL, .name = "append", .kernel = {0, 1, LIST(TRACE, STATE, LAYERED), LIST(NUMBER), LIST(0), NULL, 0}},
     {.kind = DTM_PLAN_END, .repeat = {1, false, 4}},
     {.kind = DTM_PLAN_REPEAT, .phase = DTM_PLAN_BACKWARD, .repeat = {1, true, 10}},
     {.kind = DTM_PLAN_KERNEL,
      .phase = DTM_PLAN_BACKWARD,
      .name = "append",
-     .kernel = {0, 1, LIST(TRACE, STATE, LAYERED), LIST(NUMBER), NULL, 0}},
+     .kernel = {0, 1, LIST(TRACE, STATE, LAYERED), LIST(NUMBER), LIST(0), NULL, 0}},
     {.kind = DTM_PLAN_END, .phase = DTM_PLAN_BACKWARD, .repeat = {1, true, 7}},
-    {.kind = DTM_PLAN_KERNEL, .name = "set", .kernel = {1, 2, LIST(SUM_A, SUM_B), LIST(Z_TWO, Z_SIX), NULL, 0}},
+    {.kind = DTM_PLAN_KERNEL,
+     .name = "set",
+     .kernel = {1, 3, LIST(SUM_A, COPIES, SUM_B), LIST(Z_TWO, Z_THREE, Z_SIX), LIST(0, 1, 0), NULL, 0}},
     /* product[i] (1 x 2, three of them) = the sum over two turns of sum_b[turn] * sum_a[2 i + ..] */
     {.kind = DTM_PLAN_MATMUL,
      .name = "product",
@@ -220,6 +223,8 @@ static void check_step(dtm_rank *rank, bool forward_only, dtm_status *status) {
     for (int i = 0; i < (forward_only ? 3 : 6); i++) CHECK(trace[i] == order[i]);
     for (int i = 0; i < 3; i++) CHECK(*(float *)dtm_rank_buffer_copy(rank, LAYERED, i) == (float)i);
     for (int i = 0; i < 4; i++) CHECK(a[i] == (float)(2 + i) && b[i] == (float)(6 + i));
+    for (int i = 0; i < 12; i++)
+        CHECK(((float *)dtm_rank_buffer_copy(rank, COPIES, i / 4))[i % 4] == (float)(3 + i % 4));
     for (int i = 0; i < 3; i++) CHECK(product[2 * i] == 6 * a[i] + 7 * a[i + 1]);
 }
 

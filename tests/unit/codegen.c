@@ -144,8 +144,33 @@ static void test_products_accumulate(void) {
     dtm_context_destroy(context);
 }
 
+static int count(const char *text, const char *what) {
+    int n = 0;
+    for (; (text = strstr(text, what)); text++) n++;
+    return n;
+}
+
+/* On one rank and on several, one launch updates all matrices of all layers, and one all vectors, which do not decay. */
+static void test_update_in_few_launches(const char *mesh) {
+    dtm_context *context = dtm_context_create();
+    dtm_module *module = dtm_check(context, "examples/llama.dtm", &(dtm_check_options){.mesh = mesh});
+    bool good = module && dtm_pipeline_run(module, &(dtm_pipeline_options){0});
+    dtm_text plan = {dtm_context_arena(context), NULL, 0, 0}, kernels = plan;
+    good = good && dtm_codegen(module, &plan, &kernels);
+    if (!good) dtm_diagnostics_print(context, stdout, false);
+    const char *clipped = good ? strstr(plan.data, ", \"grad_norm\"}}") : NULL;
+    const char *first = good ? strstr(plan.data, "DTM_PLAN_KERNEL, DTM_PLAN_UPDATE") : NULL;
+    expect(clipped && first, "the norm is reported");
+    expect(clipped && count(clipped, "DTM_PLAN_KERNEL,") == 2, "after it, matrices and vectors are updated in a launch each");
+    expect(clipped && !strstr(clipped, "DTM_PLAN_REPEAT,"), "not layer by layer");
+    if (module) dtm_module_destroy(module);
+    dtm_context_destroy(context);
+}
+
 int main(void) {
     test_sizes();
+    test_update_in_few_launches("dp=1,tp=1");
+    test_update_in_few_launches("dp=2,tp=2");
     test_account();
     test_products_accumulate();
     char *texts[2][2];
