@@ -165,7 +165,7 @@ static bool check_region(dtm_checker *c, const dtm_statement *s, dtm_op_kind kin
     dtm_attributes attributes = dtm_attributes_default(kind);
     attributes.name = kind == DTM_OP_REPEAT || kind == DTM_OP_MICROBATCH ? s->name.text : 0;
     if (s->reversed) attributes.flags |= DTM_REPEAT_REVERSED;
-    if (attributes.name && !dtm_checker_integer(c, s->value, 1, "a repeat's count", &attributes.copies)) return false;
+    if (attributes.name && !dtm_checker_copies(c, s->value, &attributes.copies)) return false;
     dtm_builder builder = builder_of(c, s);
     builder.span = s->keyword;
     dtm_op op = dtm_build_region(&builder, kind, &attributes);

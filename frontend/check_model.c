@@ -404,7 +404,7 @@ static void own_carries(dtm_checker *c, const carried *list, size_t count, dtm_r
 
 static bool check_repeat(dtm_checker *c, const dtm_statement *s) {
     int64_t copies;
-    if (!check_repeat_name(c, s->name) || !dtm_checker_integer(c, s->value, 1, "a repeat's count", &copies))
+    if (!check_repeat_name(c, s->name) || !dtm_checker_copies(c, s->value, &copies))
         return false;
     if (c->definition_depth) {
         dtm_error(c->context, s->keyword, 217, "a repeat stands in the model itself, not in a def");

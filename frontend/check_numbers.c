@@ -137,3 +137,19 @@ bool dtm_checker_integer(dtm_checker *c, const dtm_expr *expr, int64_t least, co
     *value = (int64_t)number;
     return true;
 }
+
+/* Slots by copy are counted in 32 bits, one more than there are copies. */
+static const int64_t MOST_COPIES = INT32_MAX;
+
+bool dtm_checker_copies(dtm_checker *c, const dtm_expr *expr, int64_t *copies) {
+    if (!dtm_checker_integer(c, expr, 1, "a repeat's count", copies)) return false;
+    int64_t all = *copies;
+    for (dtm_op at = c->module->regions[c->region].parent; at; at = dtm_enclosing(c->module, at, DTM_OP_NONE))
+        if (dtm_op_get(c->module, at)->kind == DTM_OP_REPEAT &&
+            __builtin_mul_overflow(all, dtm_op_get(c->module, at)->attributes.copies, &all))
+            all = INT64_MAX;
+    if (all <= MOST_COPIES) return true;
+    dtm_error(c->context, expr->span, 310, "a repeat has at most %lld copies, those of repeats around it counted; these are %lld",
+              (long long)MOST_COPIES, (long long)all);
+    return false;
+}

@@ -489,6 +489,11 @@ static bool take_axes_of_dim(dtm_checker *c, const dtm_dim_use *use, dtm_dim_lay
             dtm_error(c->context, use->span, 502, "at most %d axes split a dimension", DTM_MAX_SPLITS);
             return false;
         }
+        if (axis_use->multiple > UINT32_MAX) {
+            dtm_error(c->context, use->span, 502, "blocks are multiples of at most %u, not %llu", UINT32_MAX,
+                      (unsigned long long)axis_use->multiple);
+            return false;
+        }
         dtm_split split = {axis, axis_use->multiple ? (uint32_t)axis_use->multiple : 1};
         layout->splits[layout->count++] = split;
     }

@@ -79,6 +79,8 @@ dtm_place dtm_checker_place(const dtm_checker *c, dtm_span span);
 bool dtm_checker_is_number(dtm_checker *c, const dtm_expr *expr);
 bool dtm_checker_number(dtm_checker *c, const dtm_expr *expr, double *value);
 bool dtm_checker_integer(dtm_checker *c, const dtm_expr *expr, int64_t least, const char *what, int64_t *value);
+/* The count of a repeat that stands in the region at hand. */
+bool dtm_checker_copies(dtm_checker *c, const dtm_expr *expr, int64_t *copies);
 
 /* ---- values ---- */
 

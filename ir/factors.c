@@ -135,29 +135,36 @@ static void factors_scatter(scan *s) {
     add_rest(s, true);
 }
 
+/* The product of the minor dimensions, all but the first; 0: more than a unit of splitting can be. */
+static uint32_t unit_of(const scan *s, const dtm_dim *dims, int count) {
+    uint32_t unit = 1;
+    for (int i = 1; i < count; i++)
+        if (s->module->dims[dims[i]].size > UINT32_MAX || __builtin_mul_overflow(unit, (uint32_t)s->module->dims[dims[i]].size, &unit))
+            return 0;
+    return unit;
+}
+
 /* Shape operators: the major dimension maps to the merged one, in multiples of the minor ones' product. */
 static void factors_split(scan *s) {
     const dtm_attributes *a = &s->op->attributes;
-    uint32_t minor = 1;
-    for (int i = 1; i < a->n_as; i++) minor *= (uint32_t)s->module->dims[a->as[i]].size;
-    dtm_factor *f = add(s, DTM_FACTOR_CARRIED, a->over[0]);
+    uint32_t minor = unit_of(s, a->as, a->n_as);
+    dtm_factor *f = add(s, minor ? DTM_FACTOR_CARRIED : DTM_FACTOR_FIXED, a->over[0]);
     f->names[f->n_names++] = a->as[0];
     in_operand(s, f, 0, a->over[0]);
     in_result(s, f, 0, a->as[0]);
-    f->operand_unit[0] = minor;
+    f->operand_unit[0] = minor ? minor : 1;
     for (int i = 1; i < a->n_as; i++) in_result(s, add(s, DTM_FACTOR_FIXED, a->as[i]), 0, a->as[i]);
     add_rest(s, false);
 }
 
 static void factors_merge(scan *s) {
     const dtm_attributes *a = &s->op->attributes;
-    uint32_t minor = 1;
-    for (int i = 1; i < a->n_over; i++) minor *= (uint32_t)s->module->dims[a->over[i]].size;
-    dtm_factor *f = add(s, DTM_FACTOR_CARRIED, a->over[0]);
+    uint32_t minor = unit_of(s, a->over, a->n_over);
+    dtm_factor *f = add(s, minor ? DTM_FACTOR_CARRIED : DTM_FACTOR_FIXED, a->over[0]);
     f->names[f->n_names++] = a->as[0];
     in_operand(s, f, 0, a->over[0]);
     in_result(s, f, 0, a->as[0]);
-    f->result_unit[0] = minor;
+    f->result_unit[0] = minor ? minor : 1;
     for (int i = 1; i < a->n_over; i++) in_operand(s, add(s, DTM_FACTOR_FIXED, a->over[i]), 0, a->over[i]);
     add_rest(s, false);
 }

@@ -260,8 +260,19 @@ static bool infer_dot(inference *in) {
     return finish(in, 0, (dtm_dtype)operand(in, 0)->dtype, &s);
 }
 
+/* Counts and indices are i32. */
+static bool need_i32(const inference *in, const dtm_dim *dims, int count, const char *what) {
+    int64_t product = 1;
+    for (int i = 0; i < count; i++)
+        if (__builtin_mul_overflow(product, in->module->dims[dims[i]].size, &product)) product = INT64_MAX;
+    if (product <= INT32_MAX) return true;
+    FAIL(in, 315, "`%s`: %s of %s do not fit in i32", op_name(in), what, dims_text(in, dims, count));
+}
+
 static bool infer_reduce(inference *in) {
     if (!need_over(in, 1, DTM_MAX_RANK)) return false;
+    bool counts = in->n_operands == 2 && in->kind != DTM_OP_SUM;
+    if (counts && !need_i32(in, in->attributes->over, in->attributes->n_over, "counts")) return false;
     if (in->kind == DTM_OP_MEAN && !need_float(in, 0)) return false;
     if (operand(in, 0)->dtype == DTM_BOOL)
         FAIL(in, 302, "`%s` does not work on %s", op_name(in), type_text(in, in->operands[0]));
@@ -297,7 +308,7 @@ static bool infer_normalise(inference *in) {
     dtm_dtype dtype = (dtm_dtype)operand(in, 0)->dtype;
     if (entropy) {
         remove_over(in, &s);
-        if (!need_integer(in, 1)) return false;
+        if (!need_integer(in, 1) || !need_i32(in, in->attributes->over, 1, "indices")) return false;
         if (has(in, 1, in->attributes->over[0]))
             FAIL(in, 305, "the targets of `cross_entropy` are indices along %s and cannot have it themselves",
                  dim_name(in, in->attributes->over[0]));
@@ -337,7 +348,7 @@ static bool infer_rope(inference *in) {
 static bool infer_gather(inference *in) {
     if (!need_over(in, 1, 1) || !need_integer(in, 1)) return false;
     dtm_dim rows = in->attributes->over[0];
-    if (!need_dim(in, 0, rows)) return false;
+    if (!need_dim(in, 0, rows) || !need_i32(in, &rows, 1, "indices")) return false;
     if (has(in, 1, rows))
         FAIL(in, 305, "the ids of `gather` are indices along %s and cannot have it", dim_name(in, rows));
     shape s = {.rank = 0};
@@ -558,7 +569,7 @@ static bool infer_slice(inference *in) {
 /* ---- the rest ---- */
 
 static bool infer_positions(inference *in) {
-    if (!need_over(in, 1, 1)) return false;
+    if (!need_over(in, 1, 1) || !need_i32(in, in->attributes->over, 1, "positions")) return false;
     in->types[0] = dtm_type_make(in->module, DTM_I32, 1, in->attributes->over);
     return true;
 }

@@ -429,6 +429,7 @@ bool dtm_pass_autodiff(dtm_module *module) {
     op_list ops = {arena, NULL, 0, 0};
     dtm_walk(module, list_op, &ops);
     dtm_value loss = find_loss(module, &ops);
+    size_t errors = dtm_error_count(module->context);
     bool good = loss || !module->settings.train.present || complain_no_loss(module);
     if (good) {
         dtm_autodiff a = {.module = module, .arena = arena, .n_values = module->n_values, .part = ""};
@@ -439,5 +440,5 @@ bool dtm_pass_autodiff(dtm_module *module) {
         module->after = dtm_string_of(module->context, "autodiff");
     }
     dtm_arena_destroy(arena);
-    return good;
+    return good && dtm_error_count(module->context) == errors;
 }

@@ -331,6 +331,11 @@ static dtm_value reduced_index(dtm_autodiff *a, const dtm_attributes *over) {
 static void gradient_reduce_max(dtm_autodiff *a, const dtm_op_data *op, dtm_value dy) {
     double count = 1;
     for (int i = 0; i < op->attributes.n_over; i++) count *= size_of(a, op->attributes.over[i]);
+    if (count > INT32_MAX) {
+        dtm_error(a->module->context, op->span, 315, "`max`: for its gradient, indices of %s do not fit in i32",
+                  dtm_dims_text(a->module, a->arena, op->attributes.over, op->attributes.n_over, " x "));
+        return;
+    }
     dtm_value equal = binary(a, DTM_OP_EQ, op->operands[0], op->results[0]);
     dtm_value from_end = binary(a, DTM_OP_SUB, integer(a, count), reduced_index(a, &op->attributes));
     dtm_value rank = chosen(a, equal, from_end, integer(a, 0));

@@ -217,20 +217,32 @@ bool shard_expand(shard *s) {
 
 /* ---- units ---- */
 
-static uint32_t common_multiple(uint32_t a, uint32_t b) {
-    uint32_t x = a, y = b;
+/* Of two numbers below 2^32: it is below 2^64. */
+static uint64_t common_multiple(uint64_t a, uint64_t b) {
+    uint64_t x = a, y = b;
     while (y) {
-        uint32_t rest = x % y;
+        uint64_t rest = x % y;
         x = y;
         y = rest;
     }
     return a / x * b;
 }
 
+static uint32_t checked_unit(shard *s, const dtm_op_data *op, dtm_dim dim, uint64_t base, uint32_t unit) {
+    uint64_t product;
+    if (!__builtin_mul_overflow(base, unit, &product) && product <= UINT32_MAX) return (uint32_t)product;
+    if (!s->failed)
+        dtm_error(s->module->context, op->span, 315, "`%s`: %s = %lld would be split in multiples of more than 2^32 elements",
+                  dtm_op_rows[op->kind].name, dtm_dim_name(s->module, dim), (long long)s->module->dims[dim].size);
+    s->failed = true;
+    return unit;
+}
+
 /* In what multiples the factor must be split so that every dimension of it is cut where others want it cut. */
 static bool agree_on_units(shard *s, dtm_op op, int axis, const dtm_factor *f) {
     const dtm_op_data *data = dtm_op_get(s->module, op);
-    uint32_t base = 1, *units = s->units[axis];
+    uint64_t base = 1;
+    uint32_t *units = s->units[axis];
     bool changed = false;
     for (int write = 0; write < 2; write++)
         for (uint32_t i = 0; i < data->n_operands + data->n_results; i++) {
@@ -240,11 +252,14 @@ static bool agree_on_units(shard *s, dtm_op op, int axis, const dtm_factor *f) {
             if (dim < 0) continue;
             dtm_dim name = dtm_value_type(s->module, result ? data->results[index] : data->operands[index])->dims[dim];
             uint32_t unit = result ? f->result_unit[index] : f->operand_unit[index];
-            if (!write) base = common_multiple(base, common_multiple(units[name], unit) / unit);
-            else if (units[name] != base * unit) {
-                units[name] = base * unit;
-                changed = true;
+            if (!write) {
+                base = common_multiple(base, common_multiple(units[name], unit) / unit);
+                if (base > UINT32_MAX) base = UINT32_MAX;
+                continue;
             }
+            uint32_t wanted = checked_unit(s, data, name, base, unit);
+            changed |= units[name] != wanted;
+            units[name] = wanted;
         }
     return changed;
 }

@@ -18,7 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
-static const int64_t CHUNK = (int64_t)1 << 30;
+#ifndef DTM_MPI_CHUNK /* a test sends in small ones */
+#define DTM_MPI_CHUNK ((int64_t)1 << 30)
+#endif
+static const int64_t CHUNK = DTM_MPI_CHUNK;
 enum { CONTROL_TAG = 1, SPINS = 2000, SILENT = -1 };
 static const double GLANCE_SECONDS = 0.1;       /* between looks at the control messages while waiting */
 static const double SLEEP_AFTER_SECONDS = 0.02; /* a wait this long may cost a nap's latency */
