@@ -22,14 +22,15 @@ extern int omp_get_max_threads(void) __attribute__((weak));
 static backend chosen; /* written by dtm_matmul_init only */
 
 static backend tiles_backend(void) {
+#if defined(__x86_64__)
     switch (dtm_kernel_level()) {
     case 4:
         return (backend){"tiles/x86-64-v4", 6, 32, dtm_matmul_tiles_v4};
     case 3:
         return (backend){"tiles/x86-64-v3", 6, 32, dtm_matmul_tiles_v3};
-    default:
-        return (backend){"tiles/baseline", 6, 32, dtm_matmul_tiles_v1};
     }
+#endif
+    return (backend){"tiles/baseline", 6, 32, dtm_matmul_tiles_v1};
 }
 
 static backend onednn_backend(void) {
