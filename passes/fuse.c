@@ -37,7 +37,7 @@ static void for_each_op(dtm_module *module, dtm_region region, void (*each)(dtm_
     dtm_arena *arena = dtm_arena_create();
     size_t count = module->regions[region].n_ops;
     dtm_op *ops = dtm_arena_alloc(arena, (count + 1) * sizeof *ops);
-    memcpy(ops, module->regions[region].ops, count * sizeof *ops);
+    if (count) memcpy(ops, module->regions[region].ops, count * sizeof *ops);
     for (size_t i = 0; i < count; i++) {
         if (get(module, ops[i])->body) for_each_op(module, get(module, ops[i])->body, each);
         else each(module, ops[i]);
