@@ -1,0 +1,71 @@
+/* What is done with timelines (ir/timeline.h): made by the rules of the published schedules, timed under costs, proved,
+ * searched for, drawn. Nothing here knows of modules: `stage` and `schedule` bring the costs of a model's stages. */
+#ifndef DTM_PASSES_TIMELINE_H
+#define DTM_PASSES_TIMELINE_H
+
+#include "ir/timeline.h"
+
+/* ---- timeline_orders.c: schedules with a closed rule ---- */
+
+/* gpipe 1f1b interleaved zbh1 zbv dualpipe dualpipev; chunks 0: as many as the schedule has by itself. NULL after an error
+ * (E0902) that says why the schedule is not defined for these numbers and which come nearest. */
+dtm_timeline *dtm_timeline_order(dtm_context *context, dtm_arena *arena, dtm_span span, const char *schedule, int ranks,
+                                 int microbatches, int chunks);
+/* The names, in the order above; NULL from `index` 7 on. */
+const char *dtm_timeline_schedule(int index);
+
+/* ---- costs ---- */
+
+/* One stage. Times are in one unit, bytes in another, whatever they are. */
+typedef struct dtm_stage_cost {
+    double forward, input, weight; /* time of F, I, W; B takes input + weight */
+    double hidden;                 /* time that a pair of F and B saves; of two stages, the lesser counts */
+    double hidden_input;           /* the same for a pair of F and I */
+    double forward_bytes;          /* of what F sends to the next stage */
+    double backward_bytes;         /* of what B or I sends to the previous stage */
+    double kept;                   /* bytes kept from the beginning of F to the end of B or I */
+    double kept_for_weight;        /* and of those, from the end of I to the end of W */
+    double held;                   /* bytes that lie on each rank that has the stage: weights and what belongs to them */
+} dtm_stage_cost;
+
+typedef struct dtm_timeline_costs {
+    int stages;
+    const dtm_stage_cost *stage;
+    double latency, bandwidth; /* a message takes latency + bytes / bandwidth; bandwidth 0: latency alone */
+    const double *pair;        /* NULL, or the time of a pair of F and B: [stage of F * stages + stage of B] */
+} dtm_timeline_costs;
+
+double dtm_task_time(const dtm_timeline_costs *costs, dtm_task_kind kind, int stage);
+/* The time of F in one stage overlapped with B or I in another. */
+double dtm_pair_time(const dtm_timeline_costs *costs, int forward_stage, dtm_task_kind backward, int backward_stage);
+double dtm_message_time(const dtm_timeline_costs *costs, dtm_task_kind kind, int stage);
+
+/* ---- timeline_simulate.c: when everything happens ---- */
+
+typedef struct dtm_rank_times {
+    double *start, *end;   /* by operation */
+    double first, last;    /* the beginning of its first operation, the end of its last */
+    double busy;           /* in tasks and pairs */
+    double exposed;        /* waiting for messages on their way: what faster links could save at most */
+    double kept;           /* the most bytes of activations alive at a time */
+    double memory;         /* and with what its stages hold */
+    size_t done;           /* operations; fewer than there are where all ranks stand still */
+} dtm_rank_times;
+
+typedef struct dtm_timeline_times {
+    dtm_rank_times *rank;
+    double makespan;
+    double bubble;       /* idle share of all ranks' time */
+    double worst_bubble; /* of the rank that is idle most */
+    double exposed, memory; /* of the rank that has most */
+    int waiting;         /* the most messages of one channel (source, destination, F or B) made and not yet in use */
+    int slots;           /* the same, made and not yet used up: receive buffers with which no send ever waits */
+    bool stuck;          /* the ranks wait for each other: times are those until then */
+} dtm_timeline_times;
+
+/* Each operation begins as soon as its rank is free and what it needs is there: on its own rank when it ends, from another
+ * as its message arrives. In a timeline with groups a rank waits for all messages of a group, each of which moves when
+ * both sides have come to it. The arrays live in the arena. */
+dtm_timeline_times *dtm_timeline_simulate(dtm_arena *arena, const dtm_timeline *timeline, const dtm_timeline_costs *costs);
+
+#endif

@@ -1,0 +1,123 @@
+/* timeline_tool (FILE | SCHEDULE RANKS MICROBATCHES [CHUNKS]) [OPTION]..: makes or reads a timeline and prints it.
+ *
+ *     --format orders     its text (the default)
+ *     --format times      makespan, worst bubble, peaks and messages under the costs given
+ *     -F f -B b -W w      cost of a task in one stage (1, 2, 1); I costs b - w
+ *     --fb c              cost of an overlapped pair; --comm c of a message; --scale s:k,.. multiplies costs of a stage
+ *
+ * FILE may be `-`. It is what `dtmc timeline` will be, without a model. */
+#include "passes/timeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct options {
+    const char *words[4], *format, *scale;
+    int n_words;
+    double f, b, w, fb, comm;
+} options;
+
+static _Noreturn void usage(const char *what) {
+    fprintf(stderr, "timeline_tool: %s; see the head of tests/timeline_tool.c\n", what);
+    exit(2);
+}
+
+static options read_options(int count, char **words) {
+    options o = {.format = "orders", .f = 1, .b = 2, .w = 1, .fb = -1};
+    for (int i = 1; i < count; i++) {
+        const char *word = words[i], *value = i + 1 < count ? words[i + 1] : NULL;
+        if (word[0] != '-' || !word[1]) {
+            if (o.n_words == 4) usage("too many words");
+            o.words[o.n_words++] = word;
+            continue;
+        }
+        if (!value) usage("an option without its value");
+        i++;
+        if (!strcmp(word, "--format")) o.format = value;
+        else if (!strcmp(word, "--scale")) o.scale = value;
+        else if (!strcmp(word, "-F")) o.f = atof(value);
+        else if (!strcmp(word, "-B")) o.b = atof(value);
+        else if (!strcmp(word, "-W")) o.w = atof(value);
+        else if (!strcmp(word, "--fb")) o.fb = atof(value);
+        else if (!strcmp(word, "--comm")) o.comm = atof(value);
+        else usage("an option that there is not");
+    }
+    return o;
+}
+
+static dtm_timeline *read_file(dtm_context *context, const char *name) {
+    FILE *file = strcmp(name, "-") ? fopen(name, "rb") : stdin;
+    if (!file) usage("the file cannot be read");
+    dtm_text text = {dtm_context_arena(context), NULL, 0, 0};
+    char bytes[4096];
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, file)) > 0;) dtm_text_append(&text, bytes, n);
+    if (file != stdin) fclose(file);
+    return dtm_timeline_parse(context, text.arena, dtm_source_add(context, name, text.length ? text.data : "", text.length));
+}
+
+static dtm_timeline *get(dtm_context *context, const options *o) {
+    if (o->n_words == 1) return read_file(context, o->words[0]);
+    if (o->n_words < 3) usage("a file, or a schedule, ranks and microbatches are expected");
+    return dtm_timeline_order(context, dtm_context_arena(context), (dtm_span){0, 0, 0}, o->words[0], atoi(o->words[1]),
+                              atoi(o->words[2]), o->n_words > 3 ? atoi(o->words[3]) : 0);
+}
+
+/* simulate.py's costs: alike in all stages but for --scale; a pair costs that of the dearer stage. */
+static dtm_timeline_costs costs_of(const dtm_timeline *t, const options *o) {
+    size_t n = (size_t)t->stages;
+    double *scale = dtm_arena_alloc(t->arena, n * sizeof *scale), *pair = NULL;
+    dtm_stage_cost *stage = dtm_arena_alloc(t->arena, n * sizeof *stage);
+    for (size_t s = 0; s < n; s++) scale[s] = 1;
+    for (const char *at = o->scale; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        unsigned s;
+        double by;
+        if (sscanf(at, "%u:%lf", &s, &by) == 2 && s < n) scale[s] = by;
+    }
+    for (size_t s = 0; s < n; s++)
+        stage[s] = (dtm_stage_cost){o->f * scale[s], (o->b - o->w) * scale[s], o->w * scale[s], .kept = 1, .kept_for_weight = 1};
+    if (o->fb >= 0) {
+        pair = dtm_arena_alloc(t->arena, n * n * sizeof *pair);
+        for (size_t i = 0; i < n * n; i++) pair[i] = o->fb * (scale[i / n] > scale[i % n] ? scale[i / n] : scale[i % n]);
+    }
+    return (dtm_timeline_costs){t->stages, stage, o->comm, 0, pair};
+}
+
+/* As simulate.py has them: name, makespan, least and most idle time, most idle within a rank's span, peaks, messages. */
+static void print_times(const dtm_timeline *t, const options *o) {
+    dtm_timeline_costs costs = costs_of(t, o);
+    dtm_timeline_times *times = dtm_timeline_simulate(t->arena, t, &costs);
+    if (times->stuck) {
+        printf("%s\tDEADLOCK\n", t->name);
+        return;
+    }
+    double least = 1e300, most = 0, span = 0;
+    for (int r = 0; r < t->ranks; r++) {
+        const dtm_rank_times *rank = &times->rank[r];
+        double idle = times->makespan - rank->busy, within = rank->last - rank->first - rank->busy;
+        least = idle < least ? idle : least;
+        most = idle > most ? idle : most;
+        span = within > span ? within : span;
+    }
+    printf("%s\t%.6g\t%.6g..%.6g\t%.1f\t%.6g\t", t->name, times->makespan, least, most, 100 * times->worst_bubble, span);
+    for (int r = 0; r < t->ranks; r++) printf("%s%g", r ? "," : "", times->rank[r].kept);
+    printf("\t%d\n", times->waiting);
+}
+
+int main(int count, char **words) {
+    options o = read_options(count, words);
+    dtm_context *context = dtm_context_create();
+    dtm_timeline *t = get(context, &o);
+    dtm_text text = {dtm_context_arena(context), NULL, 0, 0};
+    if (!t) {
+        dtm_diagnostics_print(context, stderr, false);
+    } else if (!strcmp(o.format, "orders")) {
+        dtm_timeline_print(t, &text);
+        fputs(text.data, stdout);
+    } else if (!strcmp(o.format, "times")) {
+        print_times(t, &o);
+    } else {
+        usage("--format orders or times");
+    }
+    dtm_context_destroy(context);
+    return t ? 0 : 1;
+}
