@@ -68,4 +68,31 @@ typedef struct dtm_timeline_times {
  * both sides have come to it. The arrays live in the arena. */
 dtm_timeline_times *dtm_timeline_simulate(dtm_arena *arena, const dtm_timeline *timeline, const dtm_timeline_costs *costs);
 
+/* ---- timeline_prove.c: that it is right before it runs ---- */
+
+typedef struct dtm_timeline_limits {
+    int receive_slots; /* buffers of each channel (source, destination, F or B) at its destination; 0: as few as do */
+    int send_buffers;  /* at its source: a result is made only when the one so many before it has gone; 0: one */
+    double memory;     /* bytes of a rank; 0: no bound */
+} dtm_timeline_limits;
+
+typedef struct dtm_rank_memory {
+    double held;     /* by its stages */
+    double kept;     /* activations, at their most */
+    double messages; /* in the receive slots of all channels that end at the rank */
+} dtm_rank_memory;
+
+typedef struct dtm_timeline_proof {
+    int slots;  /* receive slots a channel: those given, or the fewest with which nothing stands still */
+    int ample;  /* the fewest with which no send ever waits, however long each operation takes */
+    dtm_rank_memory *rank; /* exact, with these slots; NULL without costs */
+} dtm_timeline_proof;
+
+/* Shows that each microbatch passes each stage in order, forward before backward, with one weight gradient; that messages
+ * match first in, first out in each channel; that nothing can stand still where posting never waits and a message moves
+ * only when both sides have posted it; that the receive slots suffice; and what memory each rank needs at most. False
+ * after errors (E0903 to E0908), which tell the story. costs may be NULL: then nothing is said of memory. */
+bool dtm_timeline_prove(dtm_context *context, dtm_arena *arena, const dtm_timeline *timeline, const dtm_timeline_costs *costs,
+                        const dtm_timeline_limits *limits, dtm_timeline_proof *proof);
+
 #endif

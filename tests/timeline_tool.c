@@ -2,6 +2,8 @@
  *
  *     --format orders     its text (the default)
  *     --format times      makespan, worst bubble, peaks and messages under the costs given
+ *     --format proof      proves it
+ *     --slots n, --memory m   with so many receive slots a channel, within so much memory
  *     -F f -B b -W w      cost of a task in one stage (1, 2, 1); I costs b - w
  *     --fb c              cost of an overlapped pair; --comm c of a message; --scale s:k,.. multiplies costs of a stage
  *
@@ -14,7 +16,8 @@
 typedef struct options {
     const char *words[4], *format, *scale;
     int n_words;
-    double f, b, w, fb, comm;
+    double f, b, w, fb, comm, memory;
+    int slots;
 } options;
 
 static _Noreturn void usage(const char *what) {
@@ -40,6 +43,8 @@ static options read_options(int count, char **words) {
         else if (!strcmp(word, "-W")) o.w = atof(value);
         else if (!strcmp(word, "--fb")) o.fb = atof(value);
         else if (!strcmp(word, "--comm")) o.comm = atof(value);
+        else if (!strcmp(word, "--memory")) o.memory = atof(value);
+        else if (!strcmp(word, "--slots")) o.slots = atoi(value);
         else usage("an option that there is not");
     }
     return o;
@@ -103,21 +108,35 @@ static void print_times(const dtm_timeline *t, const options *o) {
     printf("\t%d\n", times->waiting);
 }
 
+static bool print_proof(dtm_context *context, const dtm_timeline *t, const options *o) {
+    dtm_timeline_costs costs = costs_of(t, o);
+    dtm_timeline_limits limits = {o->slots, 1, o->memory};
+    dtm_timeline_proof proof;
+    if (!dtm_timeline_prove(context, t->arena, t, &costs, &limits, &proof)) return false;
+    printf("%s\tproved\t%d slots, ample %d\t", t->name, proof.slots, proof.ample);
+    for (int r = 0; r < t->ranks; r++) printf("%s%g", r ? "," : "", proof.rank[r].kept);
+    printf("\n");
+    return true;
+}
+
 int main(int count, char **words) {
     options o = read_options(count, words);
     dtm_context *context = dtm_context_create();
     dtm_timeline *t = get(context, &o);
     dtm_text text = {dtm_context_arena(context), NULL, 0, 0};
-    if (!t) {
-        dtm_diagnostics_print(context, stderr, false);
+    bool good = t != NULL;
+    if (!good) {
     } else if (!strcmp(o.format, "orders")) {
         dtm_timeline_print(t, &text);
         fputs(text.data, stdout);
     } else if (!strcmp(o.format, "times")) {
         print_times(t, &o);
+    } else if (!strcmp(o.format, "proof")) {
+        good = print_proof(context, t, &o);
     } else {
-        usage("--format orders or times");
+        usage("--format orders, times or proof");
     }
+    dtm_diagnostics_print(context, stderr, false);
     dtm_context_destroy(context);
-    return t ? 0 : 1;
+    return good ? 0 : 1;
 }
