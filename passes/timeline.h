@@ -19,7 +19,8 @@ const char *dtm_timeline_schedule(int index);
 /* One stage. Times are in one unit, bytes in another, whatever they are. */
 typedef struct dtm_stage_cost {
     double forward, input, weight; /* time of F, I, W; B takes input + weight */
-    double hidden;                 /* time that a pair of F and B saves; of two stages, the lesser counts */
+    double hidden;                 /* time that a pair of F and B saves, of two stages the lesser; a pair takes at least
+                                      as long as either part */
     double hidden_input;           /* the same for a pair of F and I */
     double forward_bytes;          /* of what F sends to the next stage */
     double backward_bytes;         /* of what B or I sends to the previous stage */
@@ -94,5 +95,48 @@ typedef struct dtm_timeline_proof {
  * after errors (E0903 to E0908), which tell the story. costs may be NULL: then nothing is said of memory. */
 bool dtm_timeline_prove(dtm_context *context, dtm_arena *arena, const dtm_timeline *timeline, const dtm_timeline_costs *costs,
                         const dtm_timeline_limits *limits, dtm_timeline_proof *proof);
+
+/* ---- timeline_search.c: schedule = auto ---- */
+
+/* The model as a row of units that stages are cut from (layers, embedding, head): a stage is a stretch of them and costs
+ * their sum. Sent on from a stage is what its last unit sends forward, and back what its first unit sends backward. */
+typedef struct dtm_timeline_problem {
+    int ranks, microbatches;
+    int units;
+    const dtm_stage_cost *unit;
+    int first_layer, layers;    /* the units that published schedules share out evenly; those before go with the first stage,
+                                   those after with the last. 0 layers: all units */
+    double latency, bandwidth;
+    double memory;              /* bytes of a rank; 0: no bound */
+    bool no_copies;             /* a stage stands on one rank only */
+    int chunks;                 /* of a rank, at most; 0: any number */
+    const int *stages;          /* units of each stage, where they are given; NULL: free */
+    int n_stages;
+    double effort;              /* 1 (or 0): seconds for large problems; time grows in proportion */
+} dtm_timeline_problem;
+
+/* A published schedule on the same problem, its stages cut evenly, or so that the busiest rank has least to do. */
+typedef struct dtm_timeline_rival {
+    const char *name;
+    int chunks;
+    bool balanced;
+    double makespan, memory; /* makespan INFINITY: it is not defined for these numbers, or does not fit */
+} dtm_timeline_rival;
+
+typedef struct dtm_timeline_answer {
+    dtm_timeline *timeline;
+    dtm_timeline_costs costs; /* of its stages */
+    int *units;               /* by stage: how many */
+    dtm_timeline_times *times;
+    double bound;             /* no order of operations on these stages, so placed, takes less */
+    double least;             /* nor any other cut or placement */
+    dtm_timeline_rival *rivals;
+    int n_rivals;
+} dtm_timeline_answer;
+
+/* The quickest timeline found, never slower than any rival that fits in memory; of equally quick ones that with the lower
+ * peak. The same problem always has the same answer. False after an error (E0907): nothing fits. */
+bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *problem,
+                         dtm_timeline_answer *answer);
 
 #endif

@@ -12,7 +12,7 @@
  *
  * Fewer microbatches than ranks: a count of operations is cut at what there is; zbv is made for more and what is too much
  * left out. An order from which microbatches are left out is still one in which nothing waits for what comes later. */
-#include "passes/timeline.h"
+#include "passes/timeline_search.h"
 
 #include <string.h>
 
@@ -236,6 +236,10 @@ static bool defined(dtm_context *context, dtm_span span, const schedule *s, int 
                           : dtm_arena_printf(arena, "chunks = %d, or schedule = 1f1b", s->chunks));
         return false;
     }
+    if ((int64_t)p * m > DTM_TIMELINE_TASKS / 3 / (v ? v : s->chunks) || p > DTM_TIMELINE_RANKS) {
+        not_defined(context, span, "a timeline of more tasks than can be counted", "fewer microbatches");
+        return false;
+    }
     if (s->any_chunks && v == 1) {
         not_defined(context, span, dtm_arena_printf(arena, "%s has at least two chunks a rank", s->name),
                     "chunks = 2, or schedule = 1f1b");
@@ -276,5 +280,16 @@ dtm_timeline *dtm_timeline_order(dtm_context *context, dtm_arena *arena, dtm_spa
         return fill(arena, s, ranks, microbatches, chunks);
     }
     unknown(context, span, name);
+    return NULL;
+}
+
+dtm_timeline *search_rule(dtm_arena *arena, const char *name, int ranks, int microbatches, int chunks) {
+    for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+        const schedule *s = &schedules[i];
+        if (strcmp(name, s->name)) continue;
+        bool chunked = s->any_chunks ? chunks > 1 : chunks == s->chunks;
+        bool fits = chunked && !(s->even && (ranks % 2 || microbatches % 2)) && !(s->doubled && microbatches < 2 * ranks);
+        return fits ? fill(arena, s, ranks, microbatches, chunks) : NULL;
+    }
     return NULL;
 }

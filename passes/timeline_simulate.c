@@ -24,7 +24,8 @@ double dtm_pair_time(const dtm_timeline_costs *c, int f, dtm_task_kind kind, int
     if (c->pair && kind == DTM_TASK_BACKWARD) return c->pair[(size_t)f * (size_t)c->stages + (size_t)b];
     const dtm_stage_cost *one = &c->stage[f], *other = &c->stage[b];
     double hidden = kind == DTM_TASK_BACKWARD ? fmin(one->hidden, other->hidden) : fmin(one->hidden_input, other->hidden_input);
-    return one->forward + dtm_task_time(c, kind, b) - hidden;
+    double back = dtm_task_time(c, kind, b);
+    return fmax(fmax(one->forward, back), one->forward + back - hidden);
 }
 
 double dtm_message_time(const dtm_timeline_costs *c, dtm_task_kind kind, int stage) {

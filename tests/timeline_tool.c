@@ -7,6 +7,12 @@
  *     -F f -B b -W w      cost of a task in one stage (1, 2, 1); I costs b - w
  *     --fb c              cost of an overlapped pair; --comm c of a message; --scale s:k,.. multiplies costs of a stage
  *
+ * timeline_tool auto RANKS MICROBATCHES LAYERS [OPTION]..: searches for one; layers share the cost of a full stage a rank.
+ *
+ *     --format table      all rivals, the answer and its bounds
+ *     --head k            a head that costs as much as k layers; --held m bytes a full stage holds; --fi c cost of a pair of
+ *                         F and I; --chunks n at most; --copies no: every stage on one rank; --effort x
+ *
  * FILE may be `-`. It is what `dtmc timeline` will be, without a model. */
 #include "passes/timeline.h"
 
@@ -16,8 +22,9 @@
 typedef struct options {
     const char *words[4], *format, *scale;
     int n_words;
-    double f, b, w, fb, comm, memory;
-    int slots;
+    double f, b, w, fb, fi, comm, memory, head, held, effort;
+    int slots, chunks;
+    bool no_copies;
 } options;
 
 static _Noreturn void usage(const char *what) {
@@ -26,7 +33,7 @@ static _Noreturn void usage(const char *what) {
 }
 
 static options read_options(int count, char **words) {
-    options o = {.format = "orders", .f = 1, .b = 2, .w = 1, .fb = -1};
+    options o = {.format = "orders", .f = 1, .b = 2, .w = 1, .fb = -1, .fi = -1};
     for (int i = 1; i < count; i++) {
         const char *word = words[i], *value = i + 1 < count ? words[i + 1] : NULL;
         if (word[0] != '-' || !word[1]) {
@@ -44,6 +51,12 @@ static options read_options(int count, char **words) {
         else if (!strcmp(word, "--fb")) o.fb = atof(value);
         else if (!strcmp(word, "--comm")) o.comm = atof(value);
         else if (!strcmp(word, "--memory")) o.memory = atof(value);
+        else if (!strcmp(word, "--fi")) o.fi = atof(value);
+        else if (!strcmp(word, "--head")) o.head = atof(value);
+        else if (!strcmp(word, "--held")) o.held = atof(value);
+        else if (!strcmp(word, "--effort")) o.effort = atof(value);
+        else if (!strcmp(word, "--chunks")) o.chunks = atoi(value);
+        else if (!strcmp(word, "--copies")) o.no_copies = !strcmp(value, "no");
         else if (!strcmp(word, "--slots")) o.slots = atoi(value);
         else usage("an option that there is not");
     }
@@ -60,8 +73,44 @@ static dtm_timeline *read_file(dtm_context *context, const char *name) {
     return dtm_timeline_parse(context, text.arena, dtm_source_add(context, name, text.length ? text.data : "", text.length));
 }
 
+/* auto RANKS MICROBATCHES LAYERS [CHUNKS]: a table of rivals, and the timeline in the format wanted. */
+static dtm_timeline *search_for(dtm_context *context, const options *o) {
+    dtm_arena *arena = dtm_context_arena(context);
+    int ranks = atoi(o->words[1]), layers = atoi(o->words[3]), units = layers + (o->head > 0);
+    double share = (double)ranks / layers; /* of a full stage */
+    dtm_stage_cost *unit = dtm_arena_alloc(arena, (size_t)units * sizeof *unit);
+    for (int u = 0; u < units; u++) {
+        double by = share * (u < layers ? 1 : o->head);
+        for (const char *at = o->scale; at && *at && u < layers; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+            unsigned s;
+            double k;
+            if (sscanf(at, "%u:%lf", &s, &k) == 2 && s == (unsigned)(u * ranks / layers)) by *= k;
+        }
+        unit[u] = (dtm_stage_cost){o->f * by, (o->b - o->w) * by, o->w * by};
+        if (u < layers) unit[u].kept = unit[u].kept_for_weight = share;
+        if (o->fb >= 0) unit[u].hidden = (o->f + o->b - o->fb) * by;
+        if (o->fi >= 0) unit[u].hidden_input = (o->f + o->b - o->w - o->fi) * by;
+        unit[u].held = o->held * share;
+    }
+    dtm_timeline_problem p = {ranks, atoi(o->words[2]), units, unit, 0, layers, o->comm, 0, o->memory, o->no_copies, o->chunks, NULL, 0, o->effort};
+    dtm_timeline_answer a;
+    if (!dtm_timeline_search(context, arena, &p, &a)) return NULL;
+    if (!strcmp(o->format, "table")) {
+        for (int i = 0; i < a.n_rivals; i++)
+            if (a.rivals[i].makespan < 1e300)
+                printf("%-24s V%d %-9s %9.4f  memory %g\n", a.rivals[i].name, a.rivals[i].chunks, a.rivals[i].balanced ? "balanced" : "even",
+                       a.rivals[i].makespan, a.rivals[i].memory);
+        printf("auto: %s placement %s V%d stages", a.timeline->name, dtm_placement_name(a.timeline->placement), a.timeline->chunks);
+        for (int s = 0; s < a.timeline->stages; s++) printf(" %d", a.units[s]);
+        printf("\nauto: %.4f memory %g, bound %.4f (%.2f%%), any cut %.4f (%.2f%%)\n", a.times->makespan, a.times->memory, a.bound,
+               100 * (a.times->makespan / a.bound - 1), a.least, 100 * (a.times->makespan / a.least - 1));
+    }
+    return a.timeline;
+}
+
 static dtm_timeline *get(dtm_context *context, const options *o) {
     if (o->n_words == 1) return read_file(context, o->words[0]);
+    if (o->n_words == 4 && !strcmp(o->words[0], "auto")) return search_for(context, o);
     if (o->n_words < 3) usage("a file, or a schedule, ranks and microbatches are expected");
     return dtm_timeline_order(context, dtm_context_arena(context), (dtm_span){0, 0, 0}, o->words[0], atoi(o->words[1]),
                               atoi(o->words[2]), o->n_words > 3 ? atoi(o->words[3]) : 0);
@@ -129,6 +178,7 @@ int main(int count, char **words) {
     } else if (!strcmp(o.format, "orders")) {
         dtm_timeline_print(t, &text);
         fputs(text.data, stdout);
+    } else if (!strcmp(o.format, "table")) {
     } else if (!strcmp(o.format, "times")) {
         print_times(t, &o);
     } else if (!strcmp(o.format, "proof")) {

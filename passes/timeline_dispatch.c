@@ -1,0 +1,427 @@
+/* A plan from priorities: list scheduling. The clock moves from event to event (a rank is free, a message arrives); a rank
+ * that is free takes, of what it can begin, what is due first; W only where there is nothing else, so that they fill the
+ * gaps; W earlier where memory is wanted.
+ *
+ * No rank can get stuck for want of memory: of the microbatches that are under way on a rank the oldest always finds room
+ * for all of its chunks, because the others never take it. So the oldest of all moves on, on each rank. */
+#include "passes/timeline_search.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { AHEAD = 64 }; /* places in the list of a chunk that an F may come before it is due */
+
+typedef struct progress {
+    int forward, input;              /* begun */
+    int pending;                     /* I whose W is still to be done */
+    int arrived_forward, arrived_input; /* whose time of arrival is known */
+} progress;
+
+typedef struct listed {
+    uint16_t what; /* 2 * chunk + input */
+    bool done;
+    uint32_t next; /* of the same kind */
+} listed;
+
+struct search_dispatcher {
+    const search_instance *instance;
+    const search_policy *policy;
+    progress *nodes;
+    double *arrival[2];  /* by node and microbatch: of what F needs, of what I needs */
+    double *free;        /* by rank: when it is */
+    double *used;        /* by rank: bytes, those that wait for their W included */
+    double *alive;       /* by rank: without those */
+    search_turn *turns;  /* of ranks side by side, each with room for all of its turns */
+    uint32_t *count;     /* by rank */
+    uint32_t most;       /* turns of a rank at most */
+    listed *list;        /* of ranks side by side: F and I in the order in which they are due */
+    uint32_t *head;      /* by rank: the first that is not done */
+    uint32_t *cursor;    /* by node, F and I: the next of its kind and chunk */
+    double *wake;        /* by rank: when it looks for something to do */
+    bool *idle;          /* by rank: it has looked and found nothing */
+    int *winner;         /* a tournament of ranks: leaves from `leaves` on, the earliest to wake at 1 */
+    int leaves;
+    double ends;         /* sum of the times at which microbatches have passed */
+};
+
+search_dispatcher *search_dispatcher_create(dtm_arena *arena, const search_instance *in) {
+    search_dispatcher *d = dtm_arena_alloc(arena, sizeof *d);
+    size_t nodes = (size_t)in->n_nodes, tasks = nodes * (size_t)in->microbatches, ranks = (size_t)in->ranks;
+    d->instance = in;
+    d->nodes = dtm_arena_alloc(arena, nodes * sizeof *d->nodes);
+    for (int k = 0; k < 2; k++) d->arrival[k] = dtm_arena_alloc(arena, tasks * sizeof(double));
+    d->free = dtm_arena_alloc(arena, ranks * sizeof(double));
+    d->used = dtm_arena_alloc(arena, ranks * sizeof(double));
+    d->alive = dtm_arena_alloc(arena, ranks * sizeof(double));
+    d->most = 3u * (uint32_t)in->chunks * (uint32_t)in->microbatches;
+    d->turns = dtm_arena_alloc(arena, ranks * d->most * sizeof *d->turns);
+    d->count = dtm_arena_alloc(arena, ranks * sizeof *d->count);
+    d->list = dtm_arena_alloc(arena, ranks * d->most * sizeof *d->list);
+    d->head = dtm_arena_alloc(arena, ranks * sizeof *d->head);
+    d->cursor = dtm_arena_alloc(arena, 2 * nodes * sizeof *d->cursor);
+    d->wake = dtm_arena_alloc(arena, ranks * sizeof *d->wake);
+    d->idle = dtm_arena_alloc(arena, ranks);
+    for (d->leaves = 1; d->leaves < in->ranks; d->leaves *= 2) {}
+    d->winner = dtm_arena_alloc(arena, 2 * (size_t)d->leaves * sizeof *d->winner);
+    return d;
+}
+
+void search_dispatcher_use(search_dispatcher *d, const search_instance *in) {
+    d->instance = in;
+    d->most = 3u * (uint32_t)in->chunks * (uint32_t)in->microbatches;
+}
+
+/* ---- who is next ---- */
+
+static int earlier(const search_dispatcher *d, int a, int b) {
+    if (a < 0 || b < 0) return a < 0 ? b : a;
+    return d->wake[b] < d->wake[a] ? b : a; /* of equals the left one, the lower rank */
+}
+
+static void set_wake(search_dispatcher *d, int rank, double time) {
+    d->wake[rank] = time;
+    for (int i = (d->leaves + rank) / 2; i; i /= 2) d->winner[i] = earlier(d, d->winner[2 * i], d->winner[2 * i + 1]);
+}
+
+static void wake_all(search_dispatcher *d) {
+    int ranks = d->instance->ranks;
+    for (int i = 0; i < d->leaves; i++) d->winner[d->leaves + i] = i < ranks ? i : -1;
+    for (int r = 0; r < ranks; r++) d->wake[r] = 0, d->idle[r] = false;
+    for (int i = d->leaves; i-- > 1;) d->winner[i] = earlier(d, d->winner[2 * i], d->winner[2 * i + 1]);
+}
+
+/* ---- what can be done ---- */
+
+/* The next task of each kind in a chunk. */
+typedef struct choice {
+    int node;     /* -1: none */
+    bool input;
+    double from;  /* when it can begin */
+    double due;
+} choice;
+
+/* The place of a microbatch in the order in which microbatches are begun, over both directions. */
+static int sequence(const search_instance *in, int chunk, int microbatch) {
+    return in->placement == DTM_PLACE_BIDIRECTIONAL ? 2 * microbatch + chunk : microbatch;
+}
+
+/* Whether there may ever be room for the next F of a node before others end. */
+static bool safe(const search_dispatcher *d, int rank, int node) {
+    const search_instance *in = d->instance;
+    if (in->room[rank] == INFINITY) return true;
+    int first = rank * in->chunks, oldest = in->microbatches * 2;
+    for (int c = 0; c < in->chunks; c++)
+        if (d->nodes[first + c].input < in->nodes[first + c].count) {
+            int s = sequence(in, c, d->nodes[first + c].input);
+            if (s < oldest) oldest = s;
+        }
+    if (sequence(in, node - first, d->nodes[node].forward) == oldest) return true;
+    double others = d->alive[rank];
+    for (int c = 0; c < in->chunks; c++) {
+        const progress *p = &d->nodes[first + c];
+        if (p->input < p->forward && sequence(in, c, p->input) == oldest) others -= in->nodes[first + c].kept;
+    }
+    return others + in->nodes[node].kept + in->whole[rank] <= in->room[rank];
+}
+
+/* Whether everything due before the next F of a node still finds memory if that F comes first. Far ahead it is not asked. */
+static bool leaves_room(const search_dispatcher *d, int rank, int node) {
+    const search_instance *in = d->instance;
+    const listed *list = d->list + (size_t)rank * d->most;
+    const search_node *nodes = &in->nodes[rank * in->chunks];
+    double alive = d->alive[rank] + in->nodes[node].kept, room = in->room[rank];
+    uint32_t place = d->cursor[2 * node];
+    if (room == INFINITY) return true;
+    if (alive > room || place - d->head[rank] > AHEAD * (uint32_t)in->chunks) return false;
+    for (uint32_t i = d->head[rank]; i < place; i++) {
+        if (list[i].done) continue;
+        double kept = nodes[list[i].what / 2].kept;
+        alive += list[i].what % 2 ? -kept : kept;
+        if (alive > room) return false;
+    }
+    return true;
+}
+
+static void tick_off(search_dispatcher *d, int rank, int node, bool input) {
+    if (!d->policy->planned) return;
+    listed *list = d->list + (size_t)rank * d->most;
+    uint32_t *cursor = &d->cursor[2 * node + input];
+    list[*cursor].done = true;
+    *cursor = list[*cursor].next;
+    while (list[d->head[rank]].done) d->head[rank]++;
+}
+
+static bool fits(const search_dispatcher *d, int rank, int node) {
+    return d->used[rank] + d->instance->nodes[node].kept <= d->instance->room[rank];
+}
+
+static choice forward_of(const search_dispatcher *d, int node, double now) {
+    const progress *p = &d->nodes[node];
+    if (p->forward >= p->arrived_forward) return (choice){-1};
+    size_t at = (size_t)node * (size_t)d->instance->microbatches + (size_t)p->forward;
+    return (choice){node, false, fmax(now, d->arrival[0][at]), d->policy->due[0][at]};
+}
+
+static choice input_of(const search_dispatcher *d, int node, double now) {
+    const progress *p = &d->nodes[node];
+    if (p->input >= p->arrived_input) return (choice){-1};
+    size_t at = (size_t)node * (size_t)d->instance->microbatches + (size_t)p->input;
+    return (choice){node, true, fmax(now, d->arrival[1][at]), d->policy->due[1][at]};
+}
+
+/* ---- doing it ---- */
+
+static void turn(search_dispatcher *d, int rank, search_turn t, double end) {
+    d->turns[(size_t)rank * d->most + d->count[rank]++] = t;
+    d->free[rank] = end;
+    d->idle[rank] = false;
+    set_wake(d, rank, end);
+}
+
+static void arrive(search_dispatcher *d, int node, bool input, int microbatch, double time) {
+    const search_instance *in = d->instance;
+    d->arrival[input][(size_t)node * (size_t)in->microbatches + (size_t)microbatch] = time;
+    if (input) d->nodes[node].arrived_input = microbatch + 1;
+    else d->nodes[node].arrived_forward = microbatch + 1;
+    int rank = in->nodes[node].rank;
+    if (d->idle[rank] && time < d->wake[rank]) set_wake(d, rank, time);
+}
+
+static void forward_ends(search_dispatcher *d, int node, double end) {
+    const search_node *n = &d->instance->nodes[node];
+    int m = d->nodes[node].forward++;
+    tick_off(d, n->rank, node, false);
+    d->used[n->rank] += n->kept;
+    d->alive[n->rank] += n->kept;
+    if (n->after >= 0) arrive(d, n->after, false, m, end + n->to_after);
+    else arrive(d, node, true, m, end);
+}
+
+static void input_ends(search_dispatcher *d, int node, double end, bool with_weight) {
+    const search_node *n = &d->instance->nodes[node];
+    int m = d->nodes[node].input++;
+    tick_off(d, n->rank, node, true);
+    d->alive[n->rank] -= n->kept;
+    d->used[n->rank] -= with_weight ? n->kept : n->kept - n->kept_for_weight;
+    if (!with_weight) d->nodes[node].pending++;
+    if (n->before >= 0) arrive(d, n->before, true, m, end + n->to_before);
+    else d->ends += end;
+}
+
+static void do_task(search_dispatcher *d, int rank, choice c, double now) {
+    const search_node *n = &d->instance->nodes[c.node];
+    int chunk = c.node - rank * d->instance->chunks;
+    double end = now + n->time[c.input ? DTM_TASK_INPUT : DTM_TASK_FORWARD];
+    d->free[rank] = end;
+    if (c.input) input_ends(d, c.node, end, false);
+    else forward_ends(d, c.node, end);
+    turn(d, rank, (search_turn){c.input ? TURN_I : TURN_F, (uint16_t)chunk, 0}, end);
+}
+
+static void do_pair(search_dispatcher *d, int rank, choice f, choice b, bool whole, double now) {
+    const search_instance *in = d->instance;
+    const search_node *x = &in->nodes[f.node], *y = &in->nodes[b.node];
+    double end = now + dtm_pair_time(in->costs, x->stage, whole ? DTM_TASK_BACKWARD : DTM_TASK_INPUT, y->stage);
+    int first = rank * in->chunks;
+    d->free[rank] = end;
+    forward_ends(d, f.node, end);
+    input_ends(d, b.node, end, whole);
+    turn(d, rank, (search_turn){whole ? TURN_FB : TURN_FI, (uint16_t)(f.node - first), (uint16_t)(b.node - first)}, end);
+}
+
+static void do_weight(search_dispatcher *d, int rank, int node, double now) {
+    const search_node *n = &d->instance->nodes[node];
+    double end = now + n->time[DTM_TASK_WEIGHT];
+    d->nodes[node].pending--;
+    d->used[rank] -= n->kept_for_weight;
+    turn(d, rank, (search_turn){TURN_W, (uint16_t)(node - rank * d->instance->chunks), 0}, end);
+}
+
+/* ---- choosing ---- */
+
+/* The W that fits best before `until`: the longest that ends by then, or the shortest if none does; -1: none is left. */
+static int weight_for(const search_dispatcher *d, int rank, double gap) {
+    const search_instance *in = d->instance;
+    int best = -1;
+    double best_time = 0;
+    for (int c = 0; c < in->chunks; c++) {
+        int node = rank * in->chunks + c;
+        if (!d->nodes[node].pending) continue;
+        double time = in->nodes[node].time[DTM_TASK_WEIGHT];
+        bool better = best < 0 || (time <= gap ? best_time > gap || time > best_time : best_time > gap && time < best_time);
+        if (better) best = node, best_time = time;
+    }
+    return best;
+}
+
+typedef struct options {
+    choice best[2];     /* of F and of I: what can begin now and is due first; node -1: none */
+    choice soon;        /* what comes later and is due first */
+    choice partner[2];  /* the F and the I that come first */
+    double next;        /* when the next thing comes */
+    bool wants_memory;  /* an F could begin but for memory that some W would free */
+} options;
+
+/* The same where F and I come exactly as they are due: the first of all, with the first of the other kind as a partner. */
+static options look_strictly(const search_dispatcher *d, int rank, double now) {
+    const search_instance *in = d->instance;
+    options o = {{{-1}, {-1}}, {-1}, {{-1}, {-1}}, INFINITY, false};
+    choice first[2] = {{-1}, {-1}};
+    for (int c = 0; c < in->chunks; c++)
+        for (int k = 0; k < 2; k++) {
+            int node = rank * in->chunks + c, done = k ? d->nodes[node].input : d->nodes[node].forward;
+            if (done >= in->nodes[node].count) continue;
+            double due = d->policy->due[k][(size_t)node * (size_t)in->microbatches + (size_t)done];
+            if (first[k].node < 0 || due < first[k].due) first[k] = (choice){node, k, INFINITY, due};
+        }
+    if (first[1].node < 0) return o;
+    int k = first[0].node < 0 || first[1].due <= first[0].due;
+    for (int turn = 0; turn < 2; turn++, k = !k) {
+        if (first[k].node < 0) continue;
+        choice x = k ? input_of(d, first[k].node, now) : forward_of(d, first[k].node, now);
+        bool lacks = !k && !fits(d, rank, first[k].node);
+        if (turn == 0 && x.node >= 0 && x.from > now) o.next = x.from;
+        if (turn == 1 && x.node >= 0 && x.from > now) o.partner[k] = x;
+        if (turn == 0 && x.node >= 0 && x.from <= now && lacks) o.wants_memory = true;
+        if (x.node >= 0 && x.from <= now && !lacks) o.best[k] = x;
+        if (turn == 0 && o.best[k].node < 0) break;
+    }
+    return o;
+}
+
+static options look(const search_dispatcher *d, int rank, double now) {
+    if (d->policy->strict) return look_strictly(d, rank, now);
+    const search_instance *in = d->instance;
+    options o = {{{-1}, {-1}}, {-1}, {{-1}, {-1}}, INFINITY, false};
+    for (int c = 0; c < in->chunks; c++)
+        for (int k = 0; k < 2; k++) {
+            int node = rank * in->chunks + c;
+            choice x = k ? input_of(d, node, now) : forward_of(d, node, now);
+            if (x.node < 0 || (!k && !(d->policy->planned ? leaves_room(d, rank, node) : safe(d, rank, node)))) continue;
+            if (x.from > now) {
+                o.next = fmin(o.next, x.from);
+                if (o.partner[k].node < 0 || x.from < o.partner[k].from) o.partner[k] = x;
+                if (o.soon.node < 0 || x.due < o.soon.due) o.soon = x;
+            } else if (!k && !fits(d, rank, node)) {
+                o.wants_memory = true;
+            } else if (o.best[k].node < 0 || x.due < o.best[k].due) {
+                o.best[k] = x;
+            }
+        }
+    return o;
+}
+
+/* Whether F and I that can begin now are to be overlapped, and how. */
+static bool overlap(const search_dispatcher *d, const options *o, bool *whole) {
+    const search_instance *in = d->instance;
+    if (o->best[0].node < 0 || o->best[1].node < 0 || d->nodes[o->best[1].node].input < d->policy->alone) return false;
+    double all = in->pairs ? search_saving(in, o->best[0].node, o->best[1].node, true) : 0;
+    double part = in->input_pairs ? search_saving(in, o->best[0].node, o->best[1].node, false) : 0;
+    *whole = all > part;
+    return all > 0 || part > 0;
+}
+
+/* Whether to wait for something that `best` can be overlapped with. */
+static bool wait_for_partner(const search_dispatcher *d, const options *o, choice best, double now) {
+    const search_instance *in = d->instance;
+    choice other = o->partner[!best.input];
+    if (d->policy->partner <= 0 || other.node < 0 || !(in->pairs || in->input_pairs)) return false;
+    int f = best.input ? other.node : best.node, b = best.input ? best.node : other.node;
+    double saved = fmax(in->pairs ? search_saving(in, f, b, true) : 0, in->input_pairs ? search_saving(in, f, b, false) : 0);
+    return other.from - now < d->policy->partner * saved;
+}
+
+static void rest(search_dispatcher *d, int rank, double until) {
+    d->idle[rank] = true;
+    set_wake(d, rank, until);
+}
+
+static void choose(search_dispatcher *d, int rank, double now) {
+    const search_instance *in = d->instance;
+    options o = look(d, rank, now);
+    bool whole, input = o.best[1].node >= 0 && (o.best[0].node < 0 || o.best[1].due <= o.best[0].due);
+    choice best = o.best[input];
+    if (best.node >= 0) {
+        double time = in->nodes[best.node].time[best.input ? DTM_TASK_INPUT : DTM_TASK_FORWARD];
+        bool later = o.soon.node >= 0 && o.soon.due < best.due && o.soon.from - now < d->policy->foresight * time;
+        if (overlap(d, &o, &whole)) do_pair(d, rank, o.best[0], o.best[1], whole, now);
+        else if (later || wait_for_partner(d, &o, best, now)) rest(d, rank, o.next);
+        else do_task(d, rank, best, now);
+        return;
+    }
+    int node = weight_for(d, rank, o.next - now);
+    bool fits = node >= 0 && o.next - now >= (1 - d->policy->patience) * in->nodes[node].time[DTM_TASK_WEIGHT];
+    if (node >= 0 && (fits || o.wants_memory)) do_weight(d, rank, node, now);
+    else rest(d, rank, o.next);
+}
+
+/* ---- all of it ---- */
+
+/* The F and I of each rank in the order in which they are due: those of a chunk come in order, so chunks are merged. */
+static void make_lists(search_dispatcher *d) {
+    const search_instance *in = d->instance;
+    int next[2 * SEARCH_CHUNKS];
+    for (int r = 0; r < in->ranks; r++) {
+        uint32_t n = 0;
+        listed *list = d->list + (size_t)r * d->most;
+        memset(next, 0, sizeof next);
+        for (;;) {
+            int best = -1;
+            double due = 0;
+            for (int i = 0; i < 2 * in->chunks; i++) {
+                int node = r * in->chunks + i / 2;
+                if (next[i] >= in->nodes[node].count) continue;
+                double x = d->policy->due[i % 2][(size_t)node * (size_t)in->microbatches + (size_t)next[i]];
+                if (best < 0 || x < due) best = i, due = x;
+            }
+            if (best < 0) break;
+            next[best]++;
+            list[n++] = (listed){(uint16_t)best, false, 0};
+        }
+        list[n] = (listed){0, false, n};
+        for (int i = 0; i < 2 * in->chunks; i++) d->cursor[2 * r * in->chunks + i] = n;
+        for (uint32_t i = n; i-- > 0;) {
+            uint32_t *first = &d->cursor[2 * r * in->chunks + list[i].what];
+            list[i].next = *first;
+            *first = i;
+        }
+        d->head[r] = 0;
+    }
+}
+
+static void start(search_dispatcher *d) {
+    const search_instance *in = d->instance;
+    memset(d->nodes, 0, (size_t)in->n_nodes * sizeof *d->nodes);
+    memset(d->free, 0, (size_t)in->ranks * sizeof *d->free);
+    memset(d->used, 0, (size_t)in->ranks * sizeof *d->used);
+    memset(d->alive, 0, (size_t)in->ranks * sizeof *d->alive);
+    memset(d->count, 0, (size_t)in->ranks * sizeof *d->count);
+    d->ends = 0;
+    for (int n = 0; n < in->n_nodes; n++) {
+        if (in->nodes[n].before >= 0) continue;
+        d->nodes[n].arrived_forward = in->nodes[n].count;
+        memset(d->arrival[0] + (size_t)n * (size_t)in->microbatches, 0, (size_t)in->microbatches * sizeof(double));
+    }
+    wake_all(d);
+}
+
+void search_dispatch(search_dispatcher *d, const search_policy *policy, search_plan *plan) {
+    const search_instance *in = d->instance;
+    d->policy = policy;
+    start(d);
+    if (policy->planned) make_lists(d);
+    for (int r; d->wake[r = d->winner[1]] < INFINITY;) choose(d, r, d->wake[r]);
+    uint32_t at = 0;
+    plan->makespan = 0;
+    for (int r = 0; r < in->ranks; r++) {
+        memcpy(plan->turns + at, d->turns + (size_t)r * d->most, d->count[r] * sizeof *plan->turns);
+        plan->begin[r] = at;
+        at += d->count[r];
+        plan->makespan = fmax(plan->makespan, d->free[r]);
+    }
+    plan->begin[in->ranks] = at;
+    for (int n = 0; n < in->n_nodes; n++)
+        if (d->nodes[n].input < in->nodes[n].count || d->nodes[n].pending) plan->makespan = INFINITY;
+}
+
+double search_mean_end(const search_dispatcher *d) { return d->ends / d->instance->microbatches; }

@@ -1,0 +1,365 @@
+/* schedule = auto (timeline.h). Candidates are placements with a number of chunks and a cut of the units into stages. Each
+ * gets plans from a few known styles and a bound; candidates whose bound is no better than what another has reached fall
+ * out. The best few get more styles, drawn and near good ones; then the priorities of the best are shaken one by one. All
+ * published schedules are timed as well, so that the answer is at least as good. At the end the same time is looked for in
+ * less memory. Work is counted in tasks placed, not in seconds, and pseudo-random numbers begin alike, so the same problem
+ * has the same answer everywhere. */
+#include "passes/timeline_search.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct candidate {
+    dtm_placement placement;
+    int chunks, stages;
+    int *units;
+    dtm_timeline_costs *costs;
+    search_instance *instance;
+    double bound, best;
+    search_style style; /* with which the best was reached */
+    double work;        /* of one plan */
+} candidate;
+
+enum { MOST_CANDIDATES = 48 };
+
+typedef struct searcher {
+    const dtm_timeline_problem *problem;
+    dtm_arena *arena, *scratch;
+    candidate candidates[MOST_CANDIDATES];
+    int n_candidates;
+    search_dispatcher *dispatcher;
+    search_policy policy, current;
+    search_plan plan, best_plan;
+    candidate *best_of;    /* whose plan the best plan is */
+    uint64_t state;
+    double spent, budget;  /* tasks placed */
+    double memory;         /* the bound in force */
+    /* the best rival */
+    dtm_timeline *rival;
+    dtm_timeline_costs rival_costs;
+    int *rival_units;
+    double rival_time, rival_memory;
+} searcher;
+
+static const double same = 1 + 1e-9;
+
+/* ---- candidates ---- */
+
+static void add_candidate(searcher *s, dtm_placement placement, int chunks, const int *units) {
+    const dtm_timeline_problem *p = s->problem;
+    int stages = placement == DTM_PLACE_BIDIRECTIONAL ? p->ranks : p->ranks * chunks;
+    for (int i = 0; i < s->n_candidates; i++) {
+        const candidate *c = &s->candidates[i];
+        if (c->placement == placement && c->chunks == chunks && memcmp(c->units, units, (size_t)stages * sizeof *units) == 0) return;
+    }
+    if (s->n_candidates == MOST_CANDIDATES) return;
+    candidate *c = &s->candidates[s->n_candidates];
+    *c = (candidate){placement, chunks, stages, .best = INFINITY};
+    c->units = dtm_arena_alloc(s->scratch, (size_t)stages * sizeof *units);
+    memcpy(c->units, units, (size_t)stages * sizeof *units);
+    c->costs = dtm_arena_alloc(s->scratch, sizeof *c->costs);
+    *c->costs = search_cut_costs(s->scratch, p, stages, units);
+    c->instance = search_instance_create(s->scratch, c->costs, placement, p->ranks, p->microbatches, chunks, s->memory);
+    if (!c->instance) return;
+    c->bound = search_bound(c->instance);
+    c->work = 3.0 * c->instance->n_nodes * p->microbatches;
+    s->n_candidates++;
+}
+
+static void add_cuts(searcher *s, dtm_placement placement, int chunks) {
+    const dtm_timeline_problem *p = s->problem;
+    int stages = placement == DTM_PLACE_BIDIRECTIONAL ? p->ranks : p->ranks * chunks;
+    if (p->stages) {
+        if (p->n_stages == stages) add_candidate(s, placement, chunks, p->stages);
+        return;
+    }
+    if (chunks > 1 && placement != DTM_PLACE_BIDIRECTIONAL && p->units < stages) return;
+    int *units = dtm_arena_alloc(s->scratch, (size_t)stages * sizeof *units);
+    search_cut_balanced(p, placement, chunks, false, units);
+    add_candidate(s, placement, chunks, units);
+    search_cut_balanced(p, placement, chunks, true, units);
+    add_candidate(s, placement, chunks, units);
+    search_cut_even(p, stages, units);
+    add_candidate(s, placement, chunks, units);
+}
+
+static void make_candidates(searcher *s) {
+    const dtm_timeline_problem *p = s->problem;
+    static const int counts[] = {2, 3, 4, 6, 8};
+    int most = p->chunks ? p->chunks : SEARCH_CHUNKS;
+    add_cuts(s, DTM_PLACE_SINGLE, 1);
+    if (!p->no_copies && p->ranks > 1) add_cuts(s, DTM_PLACE_BIDIRECTIONAL, 2);
+    if (p->stages && p->n_stages > p->ranks && p->n_stages % p->ranks == 0) {
+        add_cuts(s, DTM_PLACE_V, p->n_stages / p->ranks);
+        add_cuts(s, DTM_PLACE_LOOP, p->n_stages / p->ranks);
+        return;
+    }
+    for (size_t i = 0; i < sizeof counts / sizeof *counts && counts[i] <= most; i++) {
+        if (p->ranks > 1) add_cuts(s, DTM_PLACE_V, counts[i]);
+        if (p->ranks > 2) add_cuts(s, DTM_PLACE_LOOP, counts[i]);
+    }
+}
+
+static void sort_candidates(searcher *s) {
+    for (int i = 1; i < s->n_candidates; i++) {
+        candidate c = s->candidates[i];
+        int at = i;
+        for (; at && s->candidates[at - 1].bound > c.bound; at--) s->candidates[at] = s->candidates[at - 1];
+        s->candidates[at] = c;
+    }
+}
+
+/* ---- rivals ---- */
+
+/* A published order on some cut: its time, and whether it becomes the best of them. */
+static void time_rival(searcher *s, dtm_timeline *order, const int *units, dtm_timeline_rival *r) {
+    dtm_timeline_costs costs = search_cut_costs(s->scratch, s->problem, order->stages, units);
+    dtm_arena *arena = dtm_arena_create();
+    dtm_timeline_times *times = dtm_timeline_simulate(arena, order, &costs);
+    r->memory = times->memory;
+    r->makespan = times->stuck || (s->memory > 0 && times->memory > s->memory * (1 + 1e-12)) ? INFINITY : times->makespan;
+    dtm_arena_destroy(arena);
+    if (r->makespan == INFINITY) return;
+    bool quicker = r->makespan * same < s->rival_time, leaner = r->makespan <= s->rival_time * same && r->memory < s->rival_memory;
+    if (!quicker && !leaner) return;
+    s->rival = order;
+    s->rival_costs = costs;
+    s->rival_units = dtm_arena_alloc(s->scratch, (size_t)order->stages * sizeof *units);
+    memcpy(s->rival_units, units, (size_t)order->stages * sizeof *units);
+    s->rival_time = r->makespan;
+    s->rival_memory = r->memory;
+}
+
+static void time_rivals(searcher *s, dtm_timeline_answer *answer) {
+    const dtm_timeline_problem *p = s->problem;
+    size_t capacity = 0, count = 0;
+    const char *name;
+    int chunks;
+    dtm_timeline *order;
+    for (int i = 0; search_rival(s->scratch, i, p, &name, &chunks, &order); i++)
+        for (int balanced = 0; balanced < 2; balanced++) {
+            dtm_timeline_rival r = {name, chunks, balanced, INFINITY, 0};
+            if (order) {
+                int *units = dtm_arena_alloc(s->scratch, (size_t)order->stages * sizeof *units);
+                if (p->stages) memcpy(units, p->stages, (size_t)order->stages * sizeof *units);
+                else if (balanced) search_cut_balanced(p, order->placement, chunks, true, units);
+                else search_cut_even(p, order->stages, units);
+                time_rival(s, order, units, &r);
+            }
+            DTM_PUSH(s->arena, answer->rivals, count, capacity, r);
+        }
+    answer->n_rivals = (int)count;
+}
+
+/* ---- plans ---- */
+
+static double best_time(const searcher *s) {
+    double best = s->rival_time;
+    for (int i = 0; i < s->n_candidates; i++) best = fmin(best, s->candidates[i].best);
+    return best;
+}
+
+/* Whether a candidate may still become better than the best. */
+static bool hopeful(const searcher *s, const candidate *c) { return c->bound * same < best_time(s); }
+
+static void plan_with(searcher *s, candidate *c, const search_policy *policy) {
+    search_dispatcher_use(s->dispatcher, c->instance);
+    search_dispatch(s->dispatcher, policy, &s->plan);
+    s->spent += c->work;
+}
+
+static void keep(searcher *s, candidate *c) {
+    c->best = s->plan.makespan;
+    if (s->best_of && s->plan.makespan >= s->best_plan.makespan) return;
+    search_plan_copy(c->instance, &s->best_plan, &s->plan);
+    s->best_of = c;
+}
+
+static void try_style(searcher *s, candidate *c, const search_style *style) {
+    search_style_policy(style, c->instance, &s->policy);
+    plan_with(s, c, &s->policy);
+    if (s->plan.makespan == INFINITY) { /* an order without enough memory: then F as there is room */
+        s->policy.strict = s->policy.planned = false;
+        plan_with(s, c, &s->policy);
+    }
+    if (s->plan.makespan >= c->best) return;
+    c->style = *style;
+    c->style.strict = s->policy.strict;
+    c->style.planned = s->policy.planned;
+    keep(s, c);
+}
+
+/* The candidate with the index-th best time of those that are hopeful; NULL: there are fewer. */
+static candidate *ranked(searcher *s, int index) {
+    bool taken[MOST_CANDIDATES] = {false};
+    candidate *c = NULL;
+    for (int k = 0; k <= index; k++) {
+        int best = -1;
+        for (int i = 0; i < s->n_candidates; i++)
+            if (!taken[i] && hopeful(s, &s->candidates[i]) && (best < 0 || s->candidates[i].best < s->candidates[best].best)) best = i;
+        if (best < 0) return NULL;
+        taken[best] = true;
+        c = &s->candidates[best];
+    }
+    return c;
+}
+
+static void first_styles(searcher *s, int count) {
+    for (int k = 0; k < count; k++)
+        for (int i = 0; i < s->n_candidates; i++) {
+            candidate *c = &s->candidates[i];
+            if (!hopeful(s, c) || s->spent > s->budget * 0.4) continue;
+            search_style style = search_style_number(k, c->instance, &s->state);
+            try_style(s, c, &style);
+        }
+}
+
+/* Drawn styles, and such near the best, for the most promising candidates: four, then two, then one. */
+static void more_styles(searcher *s, int from, double until) {
+    double begun = s->spent;
+    for (int k = from; s->spent < until; k++) {
+        double part = (s->spent - begun) / (until - begun);
+        int width = part < 0.4 ? 4 : part < 0.8 ? 2 : 1;
+        for (int i = 0; i < width; i++) {
+            candidate *c = ranked(s, i);
+            if (!c) {
+                if (i == 0) return;
+                break;
+            }
+            search_style style = k % 2 ? search_style_number(k, c->instance, &s->state)
+                                       : search_style_near(&c->style, c->instance, &s->state);
+            try_style(s, c, &style);
+        }
+    }
+}
+
+/* Shakes the priorities of a candidate's best: keeps what is not much worse, less and less so. */
+static void shake(searcher *s, candidate *c, double until) {
+    double begun = s->spent, now, tie = 0.01;
+    search_style_policy(&c->style, c->instance, &s->current);
+    plan_with(s, c, &s->current);
+    now = s->plan.makespan + tie * search_mean_end(s->dispatcher);
+    while (s->spent < until && hopeful(s, c)) {
+        search_policy_copy(c->instance, &s->policy, &s->current);
+        search_policy_shake(c->instance, &s->policy, &s->state);
+        plan_with(s, c, &s->policy);
+        double heat = 0.003 * now * (1 - (s->spent - begun) / (until - begun)), x = search_random(&s->state);
+        double then = s->plan.makespan + tie * search_mean_end(s->dispatcher);
+        if (s->plan.makespan < c->best) keep(s, c);
+        if (!(then <= now + heat * x * x * x)) continue;
+        search_policy swap = s->current;
+        s->current = s->policy;
+        s->policy = swap;
+        now = then;
+    }
+}
+
+static double peak(const searcher *s, const search_instance *in, const search_plan *plan) {
+    dtm_arena *arena = dtm_arena_create();
+    dtm_timeline *t = search_plan_timeline(arena, in, plan, "auto");
+    double memory = dtm_timeline_simulate(arena, t, in->costs)->memory;
+    (void)s;
+    dtm_arena_destroy(arena);
+    return memory;
+}
+
+/* ---- less memory ---- */
+
+/* Looks for a plan as quick as the best within less memory than it takes: by halves, as long as the budget lasts. */
+static void squeeze(searcher *s) {
+    candidate *c = s->best_of, tight = *c;
+    double high = peak(s, c->instance, &s->best_plan), low = 0;
+    for (int round = 0; round < 6 && s->spent < s->budget; round++) {
+        double memory = low > 0 ? (low + high) / 2 : high * 0.6;
+        bool found = false;
+        tight.instance = search_instance_create(s->scratch, c->costs, c->placement, s->problem->ranks, s->problem->microbatches,
+                                                c->chunks, memory);
+        double until = s->spent + (s->budget - s->spent) / 4;
+        for (int k = 0; tight.instance && !found && (k < 2 || s->spent < until); k++) {
+            search_style style = k < 4 ? search_style_number(k, tight.instance, &s->state)
+                                       : search_style_near(&c->style, tight.instance, &s->state);
+            if (k == 0) style = c->style, style.planned = !style.strict;
+            search_style_policy(&style, tight.instance, &s->policy);
+            plan_with(s, &tight, &s->policy);
+            found = s->plan.makespan <= s->best_plan.makespan * same;
+        }
+        if (found) {
+            search_plan_copy(c->instance, &s->best_plan, &s->plan);
+            high = peak(s, c->instance, &s->best_plan);
+        } else {
+            low = memory;
+        }
+        if (high - low < 0.03 * high) break;
+    }
+}
+
+/* ---- all of it ---- */
+
+static void make_room(searcher *s) {
+    candidate *largest = NULL;
+    for (int i = 0; i < s->n_candidates; i++)
+        if (!largest || s->candidates[i].work > largest->work) largest = &s->candidates[i];
+    if (!largest) return;
+    s->dispatcher = search_dispatcher_create(s->scratch, largest->instance);
+    s->policy = search_policy_create(s->scratch, largest->instance);
+    s->current = search_policy_create(s->scratch, largest->instance);
+    s->plan = search_plan_create(s->scratch, largest->instance);
+    s->best_plan = search_plan_create(s->scratch, largest->instance);
+}
+
+static void answer_with(searcher *s, dtm_timeline_answer *answer) {
+    bool rival = s->rival && (!s->best_of || s->rival_time * same < s->best_plan.makespan);
+    const candidate *c = s->best_of;
+    int stages = rival ? s->rival->stages : c->stages;
+    const int *units = rival ? s->rival_units : c->units;
+    answer->units = dtm_arena_alloc(s->arena, (size_t)stages * sizeof *units);
+    memcpy(answer->units, units, (size_t)stages * sizeof *units);
+    answer->costs = search_cut_costs(s->arena, s->problem, stages, units);
+    if (rival) {
+        dtm_timeline *t = s->rival;
+        answer->timeline = dtm_timeline_like(s->arena, t);
+        for (int r = 0; r < t->ranks; r++)
+            for (size_t i = 0; i < t->order[r].count; i++)
+                dtm_timeline_add_operation(answer->timeline, r, t->order[r].operations[i]);
+        search_instance *in = search_instance_create(s->scratch, &answer->costs, t->placement, t->ranks, t->microbatches, t->chunks,
+                                                     s->memory);
+        answer->bound = in ? search_bound(in) : 0;
+    } else {
+        answer->timeline = search_plan_timeline(s->arena, c->instance, &s->best_plan, "auto");
+        answer->bound = c->bound;
+    }
+    answer->times = dtm_timeline_simulate(s->arena, answer->timeline, &answer->costs);
+}
+
+static void search(searcher *s, dtm_timeline_answer *answer) {
+    make_candidates(s);
+    sort_candidates(s);
+    time_rivals(s, answer);
+    make_room(s);
+    for (int i = 0; i < s->n_candidates; i++) answer->least = fmin(answer->least, s->candidates[i].bound);
+    first_styles(s, 8);
+    more_styles(s, 8, 0.6 * s->budget);
+    for (int k = 0; k < 2; k++) {
+        candidate *c = ranked(s, 0);
+        if (c && c->best < INFINITY) shake(s, c, (0.75 + 0.15 * k) * s->budget);
+    }
+    if (s->best_of && s->best_plan.makespan <= s->rival_time * same) squeeze(s);
+}
+
+bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *p, dtm_timeline_answer *answer) {
+    double tasks = 3.0 * p->ranks * p->microbatches, effort = p->effort > 0 ? p->effort : 1;
+    searcher s = {.problem = p, .arena = arena, .scratch = dtm_arena_create(), .state = 1, .memory = p->memory,
+                  .rival_time = INFINITY, .rival_memory = INFINITY};
+    s.budget = effort * (fmin(4e6, 6000 * tasks) + 300 * tasks);
+    *answer = (dtm_timeline_answer){.least = INFINITY};
+    search(&s, answer);
+    bool found = s.best_of || s.rival;
+    if (found) {
+        answer_with(&s, answer);
+        answer->least = p->stages ? answer->least : search_bound_any(p);
+    } else {
+        dtm_error(context, (dtm_span){0, 0, 0}, 907, "no timeline fits in the memory of a rank");
+    }
+    dtm_arena_destroy(s.scratch);
+    return found;
+}
