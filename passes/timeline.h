@@ -139,4 +139,18 @@ typedef struct dtm_timeline_answer {
 bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *problem,
                          dtm_timeline_answer *answer);
 
+/* ---- timeline_draw.c, timeline_svg.c, timeline_json.c: seeing it ---- */
+
+/* A row a rank, at most `columns` wide (0: 100): F B I W and numbers of microbatches, small letters for odd chunks, `X` or
+ * both for a pair, `.` idle, `~` idle while a message is on its way; then bubble, exposed communication and memory. */
+void dtm_timeline_draw_text(const dtm_timeline *timeline, const dtm_timeline_costs *costs, const dtm_timeline_times *times,
+                            int columns, bool colour, dtm_text *text);
+/* A picture of its own. */
+void dtm_timeline_draw_svg(const dtm_timeline *timeline, const dtm_timeline_costs *costs, const dtm_timeline_times *times,
+                           dtm_text *text);
+/* Chrome's and Perfetto's trace format: a process a rank, with a row of operations and one of messages on their way. One unit
+ * of time becomes `microseconds`. */
+void dtm_timeline_draw_json(const dtm_timeline *timeline, const dtm_timeline_costs *costs, const dtm_timeline_times *times,
+                            double microseconds, dtm_text *text);
+
 #endif

@@ -38,7 +38,7 @@ void search_cut_even(const dtm_timeline_problem *p, int stages, int *units) {
 
 /* ---- balanced ---- */
 
-enum { EFFORT = 3000000 }; /* stages that one climb may look at: far more than small problems take */
+enum { EFFORT = 1200000 }; /* stages that one climb may look at: far more than small problems take */
 
 typedef struct cutter {
     const dtm_timeline_problem *problem;

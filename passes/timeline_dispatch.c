@@ -17,6 +17,11 @@ typedef struct progress {
     int arrived_forward, arrived_input; /* whose time of arrival is known */
 } progress;
 
+/* The next F or I of a node: when what it needs is there (INFINITY: not known, or there is none), and when it is due. */
+typedef struct upcoming {
+    double from, due;
+} upcoming;
+
 typedef struct listed {
     uint16_t what; /* 2 * chunk + input */
     bool done;
@@ -27,6 +32,7 @@ struct search_dispatcher {
     const search_instance *instance;
     const search_policy *policy;
     progress *nodes;
+    upcoming *next;      /* by node: of F, of I */
     double *arrival[2];  /* by node and microbatch: of what F needs, of what I needs */
     double *free;        /* by rank: when it is */
     double *used;        /* by rank: bytes, those that wait for their W included */
@@ -49,6 +55,7 @@ search_dispatcher *search_dispatcher_create(dtm_arena *arena, const search_insta
     size_t nodes = (size_t)in->n_nodes, tasks = nodes * (size_t)in->microbatches, ranks = (size_t)in->ranks;
     d->instance = in;
     d->nodes = dtm_arena_alloc(arena, nodes * sizeof *d->nodes);
+    d->next = dtm_arena_alloc(arena, 2 * nodes * sizeof *d->next);
     for (int k = 0; k < 2; k++) d->arrival[k] = dtm_arena_alloc(arena, tasks * sizeof(double));
     d->free = dtm_arena_alloc(arena, ranks * sizeof(double));
     d->used = dtm_arena_alloc(arena, ranks * sizeof(double));
@@ -155,18 +162,18 @@ static bool fits(const search_dispatcher *d, int rank, int node) {
     return d->used[rank] + d->instance->nodes[node].kept <= d->instance->room[rank];
 }
 
-static choice forward_of(const search_dispatcher *d, int node, double now) {
-    const progress *p = &d->nodes[node];
-    if (p->forward >= p->arrived_forward) return (choice){-1};
-    size_t at = (size_t)node * (size_t)d->instance->microbatches + (size_t)p->forward;
-    return (choice){node, false, fmax(now, d->arrival[0][at]), d->policy->due[0][at]};
+/* Whether an F may begin as far as the memory of others goes. */
+static bool may(const search_dispatcher *d, int rank, int node) {
+    return d->policy->planned ? leaves_room(d, rank, node) : safe(d, rank, node);
 }
 
-static choice input_of(const search_dispatcher *d, int node, double now) {
+static void refresh(search_dispatcher *d, int node, bool input) {
     const progress *p = &d->nodes[node];
-    if (p->input >= p->arrived_input) return (choice){-1};
-    size_t at = (size_t)node * (size_t)d->instance->microbatches + (size_t)p->input;
-    return (choice){node, true, fmax(now, d->arrival[1][at]), d->policy->due[1][at]};
+    int m = input ? p->input : p->forward, arrived = input ? p->arrived_input : p->arrived_forward;
+    size_t at = (size_t)node * (size_t)d->instance->microbatches + (size_t)m;
+    upcoming *u = &d->next[2 * node + input];
+    if (m >= d->instance->nodes[node].count) *u = (upcoming){INFINITY, INFINITY};
+    else *u = (upcoming){m < arrived ? d->arrival[input][at] : INFINITY, d->policy->due[input][at]};
 }
 
 /* ---- doing it ---- */
@@ -183,6 +190,7 @@ static void arrive(search_dispatcher *d, int node, bool input, int microbatch, d
     d->arrival[input][(size_t)node * (size_t)in->microbatches + (size_t)microbatch] = time;
     if (input) d->nodes[node].arrived_input = microbatch + 1;
     else d->nodes[node].arrived_forward = microbatch + 1;
+    if (microbatch == (input ? d->nodes[node].input : d->nodes[node].forward)) d->next[2 * node + input].from = time;
     int rank = in->nodes[node].rank;
     if (d->idle[rank] && time < d->wake[rank]) set_wake(d, rank, time);
 }
@@ -190,6 +198,7 @@ static void arrive(search_dispatcher *d, int node, bool input, int microbatch, d
 static void forward_ends(search_dispatcher *d, int node, double end) {
     const search_node *n = &d->instance->nodes[node];
     int m = d->nodes[node].forward++;
+    refresh(d, node, false);
     tick_off(d, n->rank, node, false);
     d->used[n->rank] += n->kept;
     d->alive[n->rank] += n->kept;
@@ -200,6 +209,7 @@ static void forward_ends(search_dispatcher *d, int node, double end) {
 static void input_ends(search_dispatcher *d, int node, double end, bool with_weight) {
     const search_node *n = &d->instance->nodes[node];
     int m = d->nodes[node].input++;
+    refresh(d, node, true);
     tick_off(d, n->rank, node, true);
     d->alive[n->rank] -= n->kept;
     d->used[n->rank] -= with_weight ? n->kept : n->kept - n->kept_for_weight;
@@ -262,28 +272,24 @@ typedef struct options {
     bool wants_memory;  /* an F could begin but for memory that some W would free */
 } options;
 
-/* The same where F and I come exactly as they are due: the first of all, with the first of the other kind as a partner. */
+/* What a rank may do where F and I come exactly as they are due: the first of all, with the first of the other kind as a
+ * partner. */
 static options look_strictly(const search_dispatcher *d, int rank, double now) {
     const search_instance *in = d->instance;
     options o = {{{-1}, {-1}}, {-1}, {{-1}, {-1}}, INFINITY, false};
-    choice first[2] = {{-1}, {-1}};
-    for (int c = 0; c < in->chunks; c++)
-        for (int k = 0; k < 2; k++) {
-            int node = rank * in->chunks + c, done = k ? d->nodes[node].input : d->nodes[node].forward;
-            if (done >= in->nodes[node].count) continue;
-            double due = d->policy->due[k][(size_t)node * (size_t)in->microbatches + (size_t)done];
-            if (first[k].node < 0 || due < first[k].due) first[k] = (choice){node, k, INFINITY, due};
-        }
+    choice first[2] = {{-1, false, INFINITY, INFINITY}, {-1, true, INFINITY, INFINITY}};
+    for (int i = 2 * rank * in->chunks; i < 2 * (rank + 1) * in->chunks; i++)
+        if (d->next[i].due < first[i % 2].due) first[i % 2] = (choice){i / 2, i % 2, fmax(now, d->next[i].from), d->next[i].due};
     if (first[1].node < 0) return o;
     int k = first[0].node < 0 || first[1].due <= first[0].due;
     for (int turn = 0; turn < 2; turn++, k = !k) {
-        if (first[k].node < 0) continue;
-        choice x = k ? input_of(d, first[k].node, now) : forward_of(d, first[k].node, now);
-        bool lacks = !k && !fits(d, rank, first[k].node);
-        if (turn == 0 && x.node >= 0 && x.from > now) o.next = x.from;
-        if (turn == 1 && x.node >= 0 && x.from > now) o.partner[k] = x;
-        if (turn == 0 && x.node >= 0 && x.from <= now && lacks) o.wants_memory = true;
-        if (x.node >= 0 && x.from <= now && !lacks) o.best[k] = x;
+        choice x = first[k];
+        if (x.node < 0) continue;
+        bool lacks = !k && !fits(d, rank, x.node), there = x.from <= now;
+        if (turn == 0 && !there) o.next = x.from;
+        if (turn == 1 && !there && x.from < INFINITY) o.partner[k] = x;
+        if (turn == 0 && there && lacks) o.wants_memory = true;
+        if (there && !lacks) o.best[k] = x;
         if (turn == 0 && o.best[k].node < 0) break;
     }
     return o;
@@ -293,21 +299,22 @@ static options look(const search_dispatcher *d, int rank, double now) {
     if (d->policy->strict) return look_strictly(d, rank, now);
     const search_instance *in = d->instance;
     options o = {{{-1}, {-1}}, {-1}, {{-1}, {-1}}, INFINITY, false};
-    for (int c = 0; c < in->chunks; c++)
-        for (int k = 0; k < 2; k++) {
-            int node = rank * in->chunks + c;
-            choice x = k ? input_of(d, node, now) : forward_of(d, node, now);
-            if (x.node < 0 || (!k && !(d->policy->planned ? leaves_room(d, rank, node) : safe(d, rank, node)))) continue;
-            if (x.from > now) {
-                o.next = fmin(o.next, x.from);
-                if (o.partner[k].node < 0 || x.from < o.partner[k].from) o.partner[k] = x;
-                if (o.soon.node < 0 || x.due < o.soon.due) o.soon = x;
-            } else if (!k && !fits(d, rank, node)) {
-                o.wants_memory = true;
-            } else if (o.best[k].node < 0 || x.due < o.best[k].due) {
-                o.best[k] = x;
-            }
+    for (int i = 2 * rank * in->chunks; i < 2 * (rank + 1) * in->chunks; i++) {
+        int node = i / 2, k = i % 2;
+        if (d->next[i].from == INFINITY) continue;
+        choice x = {node, k, fmax(now, d->next[i].from), d->next[i].due};
+        if (x.from > now) {
+            if (!k && in->bounded && !may(d, rank, node)) continue;
+            o.next = fmin(o.next, x.from);
+            if (o.partner[k].node < 0 || x.from < o.partner[k].from) o.partner[k] = x;
+            if (o.soon.node < 0 || x.due < o.soon.due) o.soon = x;
+        } else if (o.best[k].node < 0 || x.due < o.best[k].due) {
+            if (k || !in->bounded) o.best[k] = x;
+            else if (!may(d, rank, node)) continue;
+            else if (!fits(d, rank, node)) o.wants_memory = true;
+            else o.best[k] = x;
         }
+    }
     return o;
 }
 
@@ -402,6 +409,7 @@ static void start(search_dispatcher *d) {
         d->nodes[n].arrived_forward = in->nodes[n].count;
         memset(d->arrival[0] + (size_t)n * (size_t)in->microbatches, 0, (size_t)in->microbatches * sizeof(double));
     }
+    for (int i = 0; i < 2 * in->n_nodes; i++) refresh(d, i / 2, i % 2);
     wake_all(d);
 }
 

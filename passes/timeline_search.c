@@ -17,10 +17,25 @@ typedef struct candidate {
     search_instance *instance;
     double bound, best;
     search_style style; /* with which the best was reached */
+    double *due[2];     /* or these priorities; NULL */
     double work;        /* of one plan */
 } candidate;
 
-enum { MOST_CANDIDATES = 48 };
+/* A published order on some cut. */
+typedef struct published {
+    dtm_arena *arena; /* its own, so that those that are not wanted go */
+    dtm_timeline *order;
+    int *units;
+    double time, memory;
+} published;
+
+/* What a cut for work alone came to: rivals and candidates ask for the same. */
+typedef struct known_cut {
+    dtm_placement placement;
+    int chunks, *units;
+} known_cut;
+
+enum { MOST_CANDIDATES = 48, KEPT = 4, MOST_CUTS = 16 };
 
 typedef struct searcher {
     const dtm_timeline_problem *problem;
@@ -34,20 +49,38 @@ typedef struct searcher {
     uint64_t state;
     double spent, budget;  /* tasks placed */
     double memory;         /* the bound in force */
-    /* the best rival */
-    dtm_timeline *rival;
-    dtm_timeline_costs rival_costs;
-    int *rival_units;
-    double rival_time, rival_memory;
+    published rivals[KEPT]; /* the best ones, the best first */
+    int n_rivals;
+    known_cut cuts[MOST_CUTS];
+    int n_cuts;
 } searcher;
 
 static const double same = 1 + 1e-9;
+
+static int stages_of(const searcher *s, dtm_placement placement, int chunks) {
+    return placement == DTM_PLACE_BIDIRECTIONAL ? s->problem->ranks : s->problem->ranks * chunks;
+}
+
+static int *copy_units(dtm_arena *arena, const int *units, int stages) {
+    int *copy = dtm_arena_alloc(arena, (size_t)stages * sizeof *copy);
+    memcpy(copy, units, (size_t)stages * sizeof *copy);
+    return copy;
+}
+
+static const int *cut_for_work(searcher *s, dtm_placement placement, int chunks) {
+    for (int i = 0; i < s->n_cuts; i++)
+        if (s->cuts[i].placement == placement && s->cuts[i].chunks == chunks) return s->cuts[i].units;
+    int *units = dtm_arena_alloc(s->scratch, (size_t)stages_of(s, placement, chunks) * sizeof *units);
+    search_cut_balanced(s->problem, placement, chunks, true, units);
+    if (s->n_cuts < MOST_CUTS) s->cuts[s->n_cuts++] = (known_cut){placement, chunks, units};
+    return units;
+}
 
 /* ---- candidates ---- */
 
 static void add_candidate(searcher *s, dtm_placement placement, int chunks, const int *units) {
     const dtm_timeline_problem *p = s->problem;
-    int stages = placement == DTM_PLACE_BIDIRECTIONAL ? p->ranks : p->ranks * chunks;
+    int stages = stages_of(s, placement, chunks);
     for (int i = 0; i < s->n_candidates; i++) {
         const candidate *c = &s->candidates[i];
         if (c->placement == placement && c->chunks == chunks && memcmp(c->units, units, (size_t)stages * sizeof *units) == 0) return;
@@ -55,8 +88,7 @@ static void add_candidate(searcher *s, dtm_placement placement, int chunks, cons
     if (s->n_candidates == MOST_CANDIDATES) return;
     candidate *c = &s->candidates[s->n_candidates];
     *c = (candidate){placement, chunks, stages, .best = INFINITY};
-    c->units = dtm_arena_alloc(s->scratch, (size_t)stages * sizeof *units);
-    memcpy(c->units, units, (size_t)stages * sizeof *units);
+    c->units = copy_units(s->scratch, units, stages);
     c->costs = dtm_arena_alloc(s->scratch, sizeof *c->costs);
     *c->costs = search_cut_costs(s->scratch, p, stages, units);
     c->instance = search_instance_create(s->scratch, c->costs, placement, p->ranks, p->microbatches, chunks, s->memory);
@@ -68,7 +100,7 @@ static void add_candidate(searcher *s, dtm_placement placement, int chunks, cons
 
 static void add_cuts(searcher *s, dtm_placement placement, int chunks) {
     const dtm_timeline_problem *p = s->problem;
-    int stages = placement == DTM_PLACE_BIDIRECTIONAL ? p->ranks : p->ranks * chunks;
+    int stages = stages_of(s, placement, chunks);
     if (p->stages) {
         if (p->n_stages == stages) add_candidate(s, placement, chunks, p->stages);
         return;
@@ -77,8 +109,7 @@ static void add_cuts(searcher *s, dtm_placement placement, int chunks) {
     int *units = dtm_arena_alloc(s->scratch, (size_t)stages * sizeof *units);
     search_cut_balanced(p, placement, chunks, false, units);
     add_candidate(s, placement, chunks, units);
-    search_cut_balanced(p, placement, chunks, true, units);
-    add_candidate(s, placement, chunks, units);
+    add_candidate(s, placement, chunks, cut_for_work(s, placement, chunks));
     search_cut_even(p, stages, units);
     add_candidate(s, placement, chunks, units);
 }
@@ -111,42 +142,61 @@ static void sort_candidates(searcher *s) {
 
 /* ---- rivals ---- */
 
-/* A published order on some cut: its time, and whether it becomes the best of them. */
-static void time_rival(searcher *s, dtm_timeline *order, const int *units, dtm_timeline_rival *r) {
-    dtm_timeline_costs costs = search_cut_costs(s->scratch, s->problem, order->stages, units);
-    dtm_arena *arena = dtm_arena_create();
-    dtm_timeline_times *times = dtm_timeline_simulate(arena, order, &costs);
-    r->memory = times->memory;
-    r->makespan = times->stuck || (s->memory > 0 && times->memory > s->memory * (1 + 1e-12)) ? INFINITY : times->makespan;
-    dtm_arena_destroy(arena);
-    if (r->makespan == INFINITY) return;
-    bool quicker = r->makespan * same < s->rival_time, leaner = r->makespan <= s->rival_time * same && r->memory < s->rival_memory;
-    if (!quicker && !leaner) return;
-    s->rival = order;
-    s->rival_costs = costs;
-    s->rival_units = dtm_arena_alloc(s->scratch, (size_t)order->stages * sizeof *units);
-    memcpy(s->rival_units, units, (size_t)order->stages * sizeof *units);
-    s->rival_time = r->makespan;
-    s->rival_memory = r->memory;
+/* Whether a rival is better than another: quicker, or as quick in less memory. */
+static bool better(const published *a, const published *b) {
+    if (a->time * same < b->time) return true;
+    return a->time <= b->time * same && a->memory < b->memory;
+}
+
+/* Keeps a rival if it is one of the best; its arena is taken. */
+static void keep_rival(searcher *s, published r) {
+    int at = s->n_rivals;
+    while (at && better(&r, &s->rivals[at - 1])) at--;
+    if (at == KEPT) {
+        dtm_arena_destroy(r.arena);
+        return;
+    }
+    if (s->n_rivals == KEPT) dtm_arena_destroy(s->rivals[--s->n_rivals].arena);
+    memmove(&s->rivals[at + 1], &s->rivals[at], (size_t)(s->n_rivals++ - at) * sizeof *s->rivals);
+    s->rivals[at] = r;
+}
+
+/* A published order on some cut, in an arena of its own. */
+static dtm_timeline_rival time_rival(searcher *s, dtm_arena *arena, dtm_timeline *order, const int *units) {
+    dtm_timeline_costs costs = search_cut_costs(arena, s->problem, order->stages, units);
+    dtm_arena *scratch = dtm_arena_create();
+    dtm_timeline_times *times = dtm_timeline_simulate(scratch, order, &costs);
+    published r = {arena, order, copy_units(arena, units, order->stages), times->makespan, times->memory};
+    bool fits = !times->stuck && (s->memory <= 0 || times->memory <= s->memory * (1 + 1e-12));
+    dtm_arena_destroy(scratch);
+    if (fits) keep_rival(s, r);
+    else dtm_arena_destroy(arena);
+    return (dtm_timeline_rival){.makespan = fits ? r.time : INFINITY, .memory = r.memory};
 }
 
 static void time_rivals(searcher *s, dtm_timeline_answer *answer) {
     const dtm_timeline_problem *p = s->problem;
     size_t capacity = 0, count = 0;
-    const char *name;
-    int chunks;
-    dtm_timeline *order;
-    for (int i = 0; search_rival(s->scratch, i, p, &name, &chunks, &order); i++)
-        for (int balanced = 0; balanced < 2; balanced++) {
-            dtm_timeline_rival r = {name, chunks, balanced, INFINITY, 0};
-            if (order) {
-                int *units = dtm_arena_alloc(s->scratch, (size_t)order->stages * sizeof *units);
-                if (p->stages) memcpy(units, p->stages, (size_t)order->stages * sizeof *units);
-                else if (balanced) search_cut_balanced(p, order->placement, chunks, true, units);
-                else search_cut_even(p, order->stages, units);
-                time_rival(s, order, units, &r);
+    const char *name = NULL;
+    int chunks = 0;
+    dtm_timeline *order = NULL;
+    for (bool more = true; more;)
+        for (int balanced = 0; balanced < 2 && more; balanced++) {
+            dtm_arena *arena = dtm_arena_create();
+            dtm_timeline_rival r = {.makespan = INFINITY};
+            more = search_rival(arena, (int)count / 2, p, &name, &chunks, &order);
+            if (more && order) {
+                int *even = dtm_arena_alloc(arena, (size_t)order->stages * sizeof *even);
+                search_cut_even(p, order->stages, even);
+                r = time_rival(s, arena, order,
+                               p->stages ? p->stages : balanced ? cut_for_work(s, order->placement, chunks) : even);
+            } else {
+                dtm_arena_destroy(arena);
             }
-            DTM_PUSH(s->arena, answer->rivals, count, capacity, r);
+            r.name = name;
+            r.chunks = chunks;
+            r.balanced = balanced;
+            if (more) DTM_PUSH(s->arena, answer->rivals, count, capacity, r);
         }
     answer->n_rivals = (int)count;
 }
@@ -154,7 +204,7 @@ static void time_rivals(searcher *s, dtm_timeline_answer *answer) {
 /* ---- plans ---- */
 
 static double best_time(const searcher *s) {
-    double best = s->rival_time;
+    double best = s->n_rivals ? s->rivals[0].time : INFINITY;
     for (int i = 0; i < s->n_candidates; i++) best = fmin(best, s->candidates[i].best);
     return best;
 }
@@ -186,7 +236,43 @@ static void try_style(searcher *s, candidate *c, const search_style *style) {
     c->style = *style;
     c->style.strict = s->policy.strict;
     c->style.planned = s->policy.planned;
+    c->due[0] = c->due[1] = NULL;
     keep(s, c);
+}
+
+static bool matches(const candidate *c, const published *r) {
+    return c->placement == r->order->placement && c->chunks == r->order->chunks &&
+           memcmp(c->units, r->units, (size_t)c->stages * sizeof *c->units) == 0;
+}
+
+/* A published order as priorities: each task is due when it began there, but W fill gaps. */
+static void from_rival(searcher *s, candidate *c, const published *r) {
+    const dtm_timeline *t = r->order;
+    dtm_arena *arena = dtm_arena_create();
+    dtm_timeline_times *times = dtm_timeline_simulate(arena, t, c->costs);
+    s->policy = (search_policy){{s->policy.due[0], s->policy.due[1]}, .patience = 0.5, .planned = c->instance->bounded};
+    for (int rank = 0; rank < t->ranks; rank++)
+        for (size_t i = 0; i < t->order[rank].count; i++)
+            for (int k = 0; k < (t->order[rank].operations[i].kind == DTM_OPERATION_PAIR ? 2 : 1); k++) {
+                dtm_task task = t->order[rank].operations[i].tasks[k];
+                size_t at = ((size_t)rank * (size_t)t->chunks + task.chunk) * (size_t)t->microbatches + task.microbatch;
+                if (task.kind != DTM_TASK_WEIGHT) s->policy.due[task.kind != DTM_TASK_FORWARD][at] = times->rank[rank].start[i];
+            }
+    dtm_arena_destroy(arena);
+    plan_with(s, c, &s->policy);
+    if (s->plan.makespan >= c->best) return;
+    for (int k = 0; k < 2; k++) {
+        size_t bytes = (size_t)c->instance->n_nodes * (size_t)t->microbatches * sizeof(double);
+        if (!c->due[k]) c->due[k] = dtm_arena_alloc(s->scratch, bytes);
+        memcpy(c->due[k], s->policy.due[k], bytes);
+    }
+    keep(s, c);
+}
+
+static void from_rivals(searcher *s) {
+    for (int r = 0; r < s->n_rivals; r++)
+        for (int i = 0; i < s->n_candidates; i++)
+            if (hopeful(s, &s->candidates[i]) && matches(&s->candidates[i], &s->rivals[r])) from_rival(s, &s->candidates[i], &s->rivals[r]);
 }
 
 /* The candidate with the index-th best time of those that are hopeful; NULL: there are fewer. */
@@ -237,6 +323,10 @@ static void more_styles(searcher *s, int from, double until) {
 static void shake(searcher *s, candidate *c, double until) {
     double begun = s->spent, now, tie = 0.01;
     search_style_policy(&c->style, c->instance, &s->current);
+    if (c->due[0]) {
+        search_policy p = {{c->due[0], c->due[1]}, .patience = 0.5, .planned = c->instance->bounded};
+        search_policy_copy(c->instance, &s->current, &p);
+    }
     plan_with(s, c, &s->current);
     now = s->plan.makespan + tie * search_mean_end(s->dispatcher);
     while (s->spent < until && hopeful(s, c)) {
@@ -308,19 +398,18 @@ static void make_room(searcher *s) {
 }
 
 static void answer_with(searcher *s, dtm_timeline_answer *answer) {
-    bool rival = s->rival && (!s->best_of || s->rival_time * same < s->best_plan.makespan);
+    const published *r = s->n_rivals ? &s->rivals[0] : NULL;
     const candidate *c = s->best_of;
-    int stages = rival ? s->rival->stages : c->stages;
-    const int *units = rival ? s->rival_units : c->units;
-    answer->units = dtm_arena_alloc(s->arena, (size_t)stages * sizeof *units);
-    memcpy(answer->units, units, (size_t)stages * sizeof *units);
-    answer->costs = search_cut_costs(s->arena, s->problem, stages, units);
+    bool rival = r && (!c || r->time * same < s->best_plan.makespan);
+    int stages = rival ? r->order->stages : c->stages;
+    answer->units = copy_units(s->arena, rival ? r->units : c->units, stages);
+    answer->costs = search_cut_costs(s->arena, s->problem, stages, answer->units);
     if (rival) {
-        dtm_timeline *t = s->rival;
+        const dtm_timeline *t = r->order;
         answer->timeline = dtm_timeline_like(s->arena, t);
-        for (int r = 0; r < t->ranks; r++)
-            for (size_t i = 0; i < t->order[r].count; i++)
-                dtm_timeline_add_operation(answer->timeline, r, t->order[r].operations[i]);
+        for (int k = 0; k < t->ranks; k++)
+            for (size_t i = 0; i < t->order[k].count; i++)
+                dtm_timeline_add_operation(answer->timeline, k, t->order[k].operations[i]);
         search_instance *in = search_instance_create(s->scratch, &answer->costs, t->placement, t->ranks, t->microbatches, t->chunks,
                                                      s->memory);
         answer->bound = in ? search_bound(in) : 0;
@@ -337,29 +426,30 @@ static void search(searcher *s, dtm_timeline_answer *answer) {
     time_rivals(s, answer);
     make_room(s);
     for (int i = 0; i < s->n_candidates; i++) answer->least = fmin(answer->least, s->candidates[i].bound);
+    if (s->n_candidates) from_rivals(s);
     first_styles(s, 8);
     more_styles(s, 8, 0.6 * s->budget);
     for (int k = 0; k < 2; k++) {
         candidate *c = ranked(s, 0);
         if (c && c->best < INFINITY) shake(s, c, (0.75 + 0.15 * k) * s->budget);
     }
-    if (s->best_of && s->best_plan.makespan <= s->rival_time * same) squeeze(s);
+    if (s->best_of && s->best_plan.makespan <= best_time(s) * same) squeeze(s);
 }
 
 bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *p, dtm_timeline_answer *answer) {
     double tasks = 3.0 * p->ranks * p->microbatches, effort = p->effort > 0 ? p->effort : 1;
-    searcher s = {.problem = p, .arena = arena, .scratch = dtm_arena_create(), .state = 1, .memory = p->memory,
-                  .rival_time = INFINITY, .rival_memory = INFINITY};
+    searcher s = {.problem = p, .arena = arena, .scratch = dtm_arena_create(), .state = 1, .memory = p->memory};
     s.budget = effort * (fmin(4e6, 6000 * tasks) + 300 * tasks);
     *answer = (dtm_timeline_answer){.least = INFINITY};
     search(&s, answer);
-    bool found = s.best_of || s.rival;
+    bool found = s.best_of || s.n_rivals;
     if (found) {
         answer_with(&s, answer);
         answer->least = p->stages ? answer->least : search_bound_any(p);
     } else {
         dtm_error(context, (dtm_span){0, 0, 0}, 907, "no timeline fits in the memory of a rank");
     }
+    for (int r = 0; r < s.n_rivals; r++) dtm_arena_destroy(s.rivals[r].arena);
     dtm_arena_destroy(s.scratch);
     return found;
 }

@@ -3,6 +3,7 @@
  *     --format orders     its text (the default)
  *     --format times      makespan, worst bubble, peaks and messages under the costs given
  *     --format proof      proves it
+ *     --format text, svg, json    draws it; --columns n; --colour yes
  *     --slots n, --memory m   with so many receive slots a channel, within so much memory
  *     -F f -B b -W w      cost of a task in one stage (1, 2, 1); I costs b - w
  *     --fb c              cost of an overlapped pair; --comm c of a message; --scale s:k,.. multiplies costs of a stage
@@ -23,8 +24,9 @@ typedef struct options {
     const char *words[4], *format, *scale;
     int n_words;
     double f, b, w, fb, fi, comm, memory, head, held, effort;
-    int slots, chunks;
-    bool no_copies;
+    int slots, chunks, columns;
+    bool no_copies, colour;
+    dtm_timeline_answer *found;
 } options;
 
 static _Noreturn void usage(const char *what) {
@@ -57,6 +59,8 @@ static options read_options(int count, char **words) {
         else if (!strcmp(word, "--effort")) o.effort = atof(value);
         else if (!strcmp(word, "--chunks")) o.chunks = atoi(value);
         else if (!strcmp(word, "--copies")) o.no_copies = !strcmp(value, "no");
+        else if (!strcmp(word, "--columns")) o.columns = atoi(value);
+        else if (!strcmp(word, "--colour")) o.colour = !strcmp(value, "yes");
         else if (!strcmp(word, "--slots")) o.slots = atoi(value);
         else usage("an option that there is not");
     }
@@ -74,7 +78,7 @@ static dtm_timeline *read_file(dtm_context *context, const char *name) {
 }
 
 /* auto RANKS MICROBATCHES LAYERS [CHUNKS]: a table of rivals, and the timeline in the format wanted. */
-static dtm_timeline *search_for(dtm_context *context, const options *o) {
+static dtm_timeline *search_for(dtm_context *context, options *o) {
     dtm_arena *arena = dtm_context_arena(context);
     int ranks = atoi(o->words[1]), layers = atoi(o->words[3]), units = layers + (o->head > 0);
     double share = (double)ranks / layers; /* of a full stage */
@@ -93,7 +97,8 @@ static dtm_timeline *search_for(dtm_context *context, const options *o) {
         unit[u].held = o->held * share;
     }
     dtm_timeline_problem p = {ranks, atoi(o->words[2]), units, unit, 0, layers, o->comm, 0, o->memory, o->no_copies, o->chunks, NULL, 0, o->effort};
-    dtm_timeline_answer a;
+    o->found = dtm_arena_alloc(arena, sizeof *o->found);
+#define a (*o->found)
     if (!dtm_timeline_search(context, arena, &p, &a)) return NULL;
     if (!strcmp(o->format, "table")) {
         for (int i = 0; i < a.n_rivals; i++)
@@ -106,9 +111,10 @@ static dtm_timeline *search_for(dtm_context *context, const options *o) {
                100 * (a.times->makespan / a.bound - 1), a.least, 100 * (a.times->makespan / a.least - 1));
     }
     return a.timeline;
+#undef a
 }
 
-static dtm_timeline *get(dtm_context *context, const options *o) {
+static dtm_timeline *get(dtm_context *context, options *o) {
     if (o->n_words == 1) return read_file(context, o->words[0]);
     if (o->n_words == 4 && !strcmp(o->words[0], "auto")) return search_for(context, o);
     if (o->n_words < 3) usage("a file, or a schedule, ranks and microbatches are expected");
@@ -183,8 +189,15 @@ int main(int count, char **words) {
         print_times(t, &o);
     } else if (!strcmp(o.format, "proof")) {
         good = print_proof(context, t, &o);
+    } else if (!strcmp(o.format, "text") || !strcmp(o.format, "svg") || !strcmp(o.format, "json")) {
+        dtm_timeline_costs costs = o.found ? o.found->costs : costs_of(t, &o);
+        dtm_timeline_times *times = dtm_timeline_simulate(t->arena, t, &costs);
+        if (o.format[0] == 't') dtm_timeline_draw_text(t, &costs, times, o.columns, o.colour, &text);
+        if (o.format[0] == 's') dtm_timeline_draw_svg(t, &costs, times, &text);
+        if (o.format[0] == 'j') dtm_timeline_draw_json(t, &costs, times, 1e6, &text);
+        fputs(text.data, stdout);
     } else {
-        usage("--format orders, times or proof");
+        usage("--format orders, times, proof, text, svg or json");
     }
     dtm_diagnostics_print(context, stderr, false);
     dtm_context_destroy(context);

@@ -1,0 +1,93 @@
+/* A timeline in the trace format of Chrome and Perfetto (timeline.h): complete events, times in microseconds. The executable's
+ * own trace has the same names, so that both can be looked at side by side. */
+#include "passes/timeline.h"
+
+typedef struct writer {
+    const dtm_timeline *timeline;
+    const dtm_timeline_costs *costs;
+    const dtm_timeline_times *times;
+    double microseconds;
+    dtm_text *text;
+    bool any;
+} writer;
+
+static void begin(writer *w) {
+    dtm_text_printf(w->text, w->any ? ",\n" : "\n");
+    w->any = true;
+}
+
+static void at(writer *w, const char *name, double time) {
+    dtm_text_printf(w->text, "\"%s\":", name);
+    dtm_text_number(w->text, time * w->microseconds);
+}
+
+static void name_rank(writer *w, int rank) {
+    begin(w);
+    dtm_text_printf(w->text, "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", rank, rank);
+    for (int k = 0; k < 2; k++) {
+        begin(w);
+        dtm_text_printf(w->text, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", rank, k,
+                        k ? "sends" : "compute");
+    }
+}
+
+static const char *category(const dtm_operation *o) {
+    static const char *const names[] = {"F", "B", "I", "W"};
+    return o->kind == DTM_OPERATION_GROUP ? "messages" : o->kind == DTM_OPERATION_PAIR ? "pair" : names[o->tasks[0].kind];
+}
+
+static void operation(writer *w, int rank, size_t i) {
+    const dtm_timeline *t = w->timeline;
+    const dtm_operation *o = &t->order[rank].operations[i];
+    const dtm_rank_times *r = &w->times->rank[rank];
+    begin(w);
+    dtm_text_printf(w->text, "{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"cat\":\"%s\",\"name\":\"", rank, category(o));
+    if (o->kind == DTM_OPERATION_GROUP) dtm_text_printf(w->text, "messages");
+    else dtm_task_print(t, o->tasks[0], w->text);
+    if (o->kind == DTM_OPERATION_PAIR) dtm_text_printf(w->text, "+"), dtm_task_print(t, o->tasks[1], w->text);
+    dtm_text_printf(w->text, "\",");
+    at(w, "ts", r->start[i]);
+    dtm_text_printf(w->text, ",");
+    at(w, "dur", r->end[i] - r->start[i]);
+    if (o->kind != DTM_OPERATION_GROUP)
+        dtm_text_printf(w->text, ",\"args\":{\"stage\":%d,\"microbatch\":%u}", dtm_timeline_stage(t, rank, o->tasks[0].chunk),
+                        o->tasks[0].microbatch);
+    dtm_text_printf(w->text, "}");
+}
+
+/* A message: a slice on the sender's second row as long as it is on its way. */
+static void message(writer *w, int rank, dtm_task task, double end) {
+    const dtm_timeline *t = w->timeline;
+    int chunk, to = dtm_timeline_sends(t, rank, task, &chunk);
+    double time = dtm_message_time(w->costs, (dtm_task_kind)task.kind, dtm_timeline_stage(t, rank, task.chunk));
+    if (to < 0) return;
+    begin(w);
+    dtm_text_printf(w->text, "{\"ph\":\"X\",\"pid\":%d,\"tid\":1,\"cat\":\"send\",\"name\":\"", rank);
+    dtm_task_print(t, task, w->text);
+    dtm_text_printf(w->text, " to rank %d\",", to);
+    at(w, "ts", end);
+    dtm_text_printf(w->text, ",");
+    at(w, "dur", time);
+    dtm_text_printf(w->text, "}");
+}
+
+void dtm_timeline_draw_json(const dtm_timeline *t, const dtm_timeline_costs *costs, const dtm_timeline_times *times,
+                            double microseconds, dtm_text *text) {
+    writer w = {t, costs, times, microseconds, text};
+    dtm_text_printf(text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+    for (int r = 0; r < t->ranks; r++) name_rank(&w, r);
+    for (int r = 0; r < t->ranks; r++)
+        for (size_t i = 0; i < times->rank[r].done; i++) {
+            const dtm_operation *o = &t->order[r].operations[i];
+            operation(&w, r, i);
+            for (int k = 0; !t->groups && k < (o->kind == DTM_OPERATION_PAIR ? 2 : 1); k++)
+                message(&w, r, o->tasks[k], times->rank[r].end[i]);
+        }
+    dtm_text_printf(text, "\n],\"otherData\":{\"schedule\":\"%s\",\"bubble\":", t->name);
+    dtm_text_number(text, times->bubble);
+    dtm_text_printf(text, ",");
+    at(&w, "exposed", times->exposed);
+    dtm_text_printf(text, ",\"memory\":");
+    dtm_text_number(text, times->memory);
+    dtm_text_printf(text, "}}\n");
+}
