@@ -2,8 +2,10 @@
  * that is free takes, of what it can begin, what is due first; W only where there is nothing else, so that they fill the
  * gaps; W earlier where memory is wanted.
  *
- * No rank can get stuck for want of memory: of the microbatches that are under way on a rank the oldest always finds room
- * for all of its chunks, because the others never take it. So the oldest of all moves on, on each rank. */
+ * With unplanned priorities, of the microbatches that are under way on a rank the oldest always finds room for all of its
+ * chunks, because the others never take it. All the same ranks may stand still for want of memory: where a channel serves
+ * several chunks, its messages are used in the order of sending, and the oldest may stand behind one that has no room. Then
+ * there is no plan. */
 #include "passes/timeline_search.h"
 
 #include <math.h>
@@ -34,6 +36,8 @@ struct search_dispatcher {
     progress *nodes;
     upcoming *next;      /* by node: of F, of I */
     double *arrival[2];  /* by node and microbatch: of what F needs, of what I needs */
+    int32_t *sent;       /* by channel and place: the node that a message is for, in the order of sending */
+    uint32_t *n_sent, *n_used; /* by channel */
     double *free;        /* by rank: when it is */
     double *used;        /* by rank: bytes, those that wait for their W included */
     double *alive;       /* by rank: without those */
@@ -57,6 +61,10 @@ search_dispatcher *search_dispatcher_create(dtm_arena *arena, const search_insta
     d->nodes = dtm_arena_alloc(arena, nodes * sizeof *d->nodes);
     d->next = dtm_arena_alloc(arena, 2 * nodes * sizeof *d->next);
     for (int k = 0; k < 2; k++) d->arrival[k] = dtm_arena_alloc(arena, tasks * sizeof(double));
+    size_t channels = ranks * SEARCH_CHANNELS;
+    d->sent = dtm_arena_alloc(arena, channels * (size_t)in->chunks * (size_t)in->microbatches * sizeof *d->sent);
+    d->n_sent = dtm_arena_alloc(arena, channels * sizeof *d->n_sent);
+    d->n_used = dtm_arena_alloc(arena, channels * sizeof *d->n_used);
     d->free = dtm_arena_alloc(arena, ranks * sizeof(double));
     d->used = dtm_arena_alloc(arena, ranks * sizeof(double));
     d->alive = dtm_arena_alloc(arena, ranks * sizeof(double));
@@ -167,13 +175,34 @@ static bool may(const search_dispatcher *d, int rank, int node) {
     return d->policy->planned ? leaves_room(d, rank, node) : safe(d, rank, node);
 }
 
+/* ---- messages: used in the order in which they are sent, so that they need no names ---- */
+
+static int32_t *message(const search_dispatcher *d, int channel, uint32_t place) {
+    return &d->sent[(size_t)channel * (size_t)d->instance->chunks * (size_t)d->instance->microbatches + place];
+}
+
+/* Whether a node's next message is the next of its channel. */
+static bool is_first(const search_dispatcher *d, int node, bool input) {
+    int channel = d->instance->nodes[node].channel[input];
+    return channel < 0 || (d->n_used[channel] < d->n_sent[channel] && *message(d, channel, d->n_used[channel]) == node);
+}
+
+/* Finds when a node's next F or I can begin. */
 static void refresh(search_dispatcher *d, int node, bool input) {
     const progress *p = &d->nodes[node];
     int m = input ? p->input : p->forward, arrived = input ? p->arrived_input : p->arrived_forward;
     size_t at = (size_t)node * (size_t)d->instance->microbatches + (size_t)m;
     upcoming *u = &d->next[2 * node + input];
     if (m >= d->instance->nodes[node].count) *u = (upcoming){INFINITY, INFINITY};
-    else *u = (upcoming){m < arrived ? d->arrival[input][at] : INFINITY, d->policy->due[input][at]};
+    else *u = (upcoming){m < arrived && is_first(d, node, input) ? d->arrival[input][at] : INFINITY, d->policy->due[input][at]};
+}
+
+/* A node has used its next message. */
+static void use_message(search_dispatcher *d, int node, bool input) {
+    int channel = d->instance->nodes[node].channel[input];
+    refresh(d, node, input);
+    if (channel < 0 || ++d->n_used[channel] == d->n_sent[channel]) return;
+    refresh(d, *message(d, channel, d->n_used[channel]), input);
 }
 
 /* ---- doing it ---- */
@@ -190,7 +219,10 @@ static void arrive(search_dispatcher *d, int node, bool input, int microbatch, d
     d->arrival[input][(size_t)node * (size_t)in->microbatches + (size_t)microbatch] = time;
     if (input) d->nodes[node].arrived_input = microbatch + 1;
     else d->nodes[node].arrived_forward = microbatch + 1;
-    if (microbatch == (input ? d->nodes[node].input : d->nodes[node].forward)) d->next[2 * node + input].from = time;
+    int channel = in->nodes[node].channel[input];
+    if (channel >= 0) *message(d, channel, d->n_sent[channel]++) = node;
+    if (microbatch > (input ? d->nodes[node].input : d->nodes[node].forward) || !is_first(d, node, input)) return;
+    d->next[2 * node + input].from = time;
     int rank = in->nodes[node].rank;
     if (d->idle[rank] && time < d->wake[rank]) set_wake(d, rank, time);
 }
@@ -198,7 +230,7 @@ static void arrive(search_dispatcher *d, int node, bool input, int microbatch, d
 static void forward_ends(search_dispatcher *d, int node, double end) {
     const search_node *n = &d->instance->nodes[node];
     int m = d->nodes[node].forward++;
-    refresh(d, node, false);
+    use_message(d, node, false);
     tick_off(d, n->rank, node, false);
     d->used[n->rank] += n->kept;
     d->alive[n->rank] += n->kept;
@@ -209,7 +241,7 @@ static void forward_ends(search_dispatcher *d, int node, double end) {
 static void input_ends(search_dispatcher *d, int node, double end, bool with_weight) {
     const search_node *n = &d->instance->nodes[node];
     int m = d->nodes[node].input++;
-    refresh(d, node, true);
+    use_message(d, node, true);
     tick_off(d, n->rank, node, true);
     d->alive[n->rank] -= n->kept;
     d->used[n->rank] -= with_weight ? n->kept : n->kept - n->kept_for_weight;
@@ -404,6 +436,8 @@ static void start(search_dispatcher *d) {
     memset(d->alive, 0, (size_t)in->ranks * sizeof *d->alive);
     memset(d->count, 0, (size_t)in->ranks * sizeof *d->count);
     d->ends = 0;
+    memset(d->n_sent, 0, (size_t)in->ranks * SEARCH_CHANNELS * sizeof *d->n_sent);
+    memset(d->n_used, 0, (size_t)in->ranks * SEARCH_CHANNELS * sizeof *d->n_used);
     for (int n = 0; n < in->n_nodes; n++) {
         if (in->nodes[n].before >= 0) continue;
         d->nodes[n].arrived_forward = in->nodes[n].count;

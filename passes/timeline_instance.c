@@ -10,14 +10,17 @@ static void set_node(search_instance *in, const dtm_timeline *t, int rank, int c
     const dtm_stage_cost *s = &in->costs->stage[stage];
     *n = (search_node){rank, stage, -1, -1, dtm_timeline_passing(t, chunk), .kept = s->kept, .kept_for_weight = s->kept_for_weight};
     for (int k = 0; k < 4; k++) n->time[k] = dtm_task_time(in->costs, (dtm_task_kind)k, stage);
+    n->channel[0] = n->channel[1] = -1;
     if (stage > 0) {
         dtm_timeline_place(t, stage - 1, direction, &r, &c);
         n->before = r * in->chunks + c;
+        if (r != rank) n->channel[0] = rank * SEARCH_CHANNELS + ((r + 1) % in->ranks == rank ? 0 : 2);
         if (r != rank) n->to_before = dtm_message_time(in->costs, DTM_TASK_BACKWARD, stage);
     }
     if (stage < t->stages - 1) {
         dtm_timeline_place(t, stage + 1, direction, &r, &c);
         n->after = r * in->chunks + c;
+        if (r != rank) n->channel[1] = rank * SEARCH_CHANNELS + ((r + 1) % in->ranks == rank ? 1 : 3);
         if (r != rank) n->to_after = dtm_message_time(in->costs, DTM_TASK_FORWARD, stage);
     }
 }

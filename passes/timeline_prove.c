@@ -329,7 +329,8 @@ static bool memory(prover *p, dtm_arena *arena, const dtm_timeline_costs *costs,
         dtm_text_number(&text, m->kept);
         dtm_text_printf(&text, " for activations, ");
         dtm_text_number(&text, m->messages);
-        dtm_note(p->context, (dtm_span){0, 0, 0}, "%s for %d receive slots a channel", text.data, proof->slots);
+        dtm_note(p->context, (dtm_span){0, 0, 0}, "%s for %d receive slot%s a channel", text.data, proof->slots,
+                 proof->slots == 1 ? "" : "s");
         p->errors++;
     }
     return p->errors == 0;

@@ -294,7 +294,8 @@ static void first_styles(searcher *s, int count) {
     for (int k = 0; k < count; k++)
         for (int i = 0; i < s->n_candidates; i++) {
             candidate *c = &s->candidates[i];
-            if (!hopeful(s, c) || s->spent > s->budget * 0.4) continue;
+            bool last = k == count - 1; /* one microbatch at a time: only where nothing else has come to its end */
+            if (!hopeful(s, c) || (last ? c->best < INFINITY : s->spent > s->budget * 0.4)) continue;
             search_style style = search_style_number(k, c->instance, &s->state);
             try_style(s, c, &style);
         }
@@ -427,8 +428,8 @@ static void search(searcher *s, dtm_timeline_answer *answer) {
     make_room(s);
     for (int i = 0; i < s->n_candidates; i++) answer->least = fmin(answer->least, s->candidates[i].bound);
     if (s->n_candidates) from_rivals(s);
-    first_styles(s, 8);
-    more_styles(s, 8, 0.6 * s->budget);
+    first_styles(s, 9);
+    more_styles(s, 9, 0.6 * s->budget);
     for (int k = 0; k < 2; k++) {
         candidate *c = ranked(s, 0);
         if (c && c->best < INFINITY) shake(s, c, (0.75 + 0.15 * k) * s->budget);

@@ -15,10 +15,12 @@ typedef struct search_node {
     int count;               /* microbatches that pass it */
     double time[4];          /* by dtm_task_kind */
     double to_after, to_before; /* time of a message; 0 within a rank */
+    int channel[2];          /* by which what F, I need comes; -1: it does not come from another rank */
     double kept, kept_for_weight;
 } search_node;
 
 enum { SEARCH_CHUNKS = 64 }; /* of a rank, at most */
+enum { SEARCH_CHANNELS = 4 }; /* that end at a rank: from the rank before and the rank after it, of F and of B */
 
 typedef struct search_instance {
     const dtm_timeline_costs *costs;

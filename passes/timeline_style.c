@@ -42,6 +42,7 @@ static const struct {
     {{2, 1, 2, 1}, 0, 1, false},
     {{1, 1, 2, 1}, 0, 0.7, false},
     {{1, 1, 1, 1}, 0, 0.1, false},  /* breadth first */
+    {{1, 1, 1, 1}, 0, 1e6, true},   /* one microbatch after another: in the least memory there can be */
 };
 enum { KNOWN = sizeof known / sizeof *known };
 
