@@ -2,10 +2,13 @@
  * that is free takes, of what it can begin, what is due first; W only where there is nothing else, so that they fill the
  * gaps; W earlier where memory is wanted.
  *
- * With unplanned priorities, of the microbatches that are under way on a rank the oldest always finds room for all of its
- * chunks, because the others never take it. All the same ranks may stand still for want of memory: where a channel serves
- * several chunks, its messages are used in the order of sending, and the oldest may stand behind one that has no room. Then
- * there is no plan. */
+ * Where there is a bound on memory, ranks could come to stand still for want of it. With planned priorities that is avoided:
+ * an F may come before it is due only if everything that is due before it still finds room, and what goes to one rank is
+ * sent in the order in which it is due, because messages of a channel are used in the order of sending. So what a rank has
+ * due first can always be done some time, if the priorities agree: each task is due after what it needs, and those of two
+ * neighbours order what they exchange alike. Without a plan, of the microbatches that are under way on a rank the oldest finds
+ * room for all of its chunks, because the others never take it; where a channel serves several chunks that may not help.
+ * Ranks that stand still all the same give no plan. */
 #include "passes/timeline_search.h"
 
 #include <math.h>
@@ -200,9 +203,9 @@ static void refresh(search_dispatcher *d, int node, bool input) {
 /* A node has used its next message. */
 static void use_message(search_dispatcher *d, int node, bool input) {
     int channel = d->instance->nodes[node].channel[input];
+    if (channel >= 0) d->n_used[channel]++;
     refresh(d, node, input);
-    if (channel < 0 || ++d->n_used[channel] == d->n_sent[channel]) return;
-    refresh(d, *message(d, channel, d->n_used[channel]), input);
+    if (channel >= 0 && d->n_used[channel] < d->n_sent[channel]) refresh(d, *message(d, channel, d->n_used[channel]), input);
 }
 
 /* ---- doing it ---- */
@@ -327,13 +330,27 @@ static options look_strictly(const search_dispatcher *d, int rank, double now) {
     return o;
 }
 
+/* When the first of each stream of a rank is due. */
+static void first_due(const search_dispatcher *d, int rank, double *due) {
+    const search_instance *in = d->instance;
+    for (int k = 0; k < SEARCH_CHANNELS; k++) due[k] = INFINITY;
+    for (int i = 2 * rank * in->chunks; i < 2 * (rank + 1) * in->chunks; i++) {
+        int stream = in->nodes[i / 2].stream[i % 2];
+        if (stream >= 0) due[stream] = fmin(due[stream], d->next[i].due);
+    }
+}
+
 static options look(const search_dispatcher *d, int rank, double now) {
     if (d->policy->strict) return look_strictly(d, rank, now);
     const search_instance *in = d->instance;
+    bool in_order = in->shared && d->policy->ordered;
+    double due[SEARCH_CHANNELS];
+    if (in_order) first_due(d, rank, due);
     options o = {{{-1}, {-1}}, {-1}, {{-1}, {-1}}, INFINITY, false};
     for (int i = 2 * rank * in->chunks; i < 2 * (rank + 1) * in->chunks; i++) {
         int node = i / 2, k = i % 2;
         if (d->next[i].from == INFINITY) continue;
+        if (in_order && in->nodes[node].stream[k] >= 0 && d->next[i].due > due[in->nodes[node].stream[k]]) continue;
         choice x = {node, k, fmax(now, d->next[i].from), d->next[i].due};
         if (x.from > now) {
             if (!k && in->bounded && !may(d, rank, node)) continue;

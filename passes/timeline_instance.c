@@ -10,17 +10,19 @@ static void set_node(search_instance *in, const dtm_timeline *t, int rank, int c
     const dtm_stage_cost *s = &in->costs->stage[stage];
     *n = (search_node){rank, stage, -1, -1, dtm_timeline_passing(t, chunk), .kept = s->kept, .kept_for_weight = s->kept_for_weight};
     for (int k = 0; k < 4; k++) n->time[k] = dtm_task_time(in->costs, (dtm_task_kind)k, stage);
-    n->channel[0] = n->channel[1] = -1;
+    n->channel[0] = n->channel[1] = n->stream[0] = n->stream[1] = -1;
     if (stage > 0) {
         dtm_timeline_place(t, stage - 1, direction, &r, &c);
         n->before = r * in->chunks + c;
         if (r != rank) n->channel[0] = rank * SEARCH_CHANNELS + ((r + 1) % in->ranks == rank ? 0 : 2);
+        if (r != rank) n->stream[1] = (rank + 1) % in->ranks == r ? 2 : 3;
         if (r != rank) n->to_before = dtm_message_time(in->costs, DTM_TASK_BACKWARD, stage);
     }
     if (stage < t->stages - 1) {
         dtm_timeline_place(t, stage + 1, direction, &r, &c);
         n->after = r * in->chunks + c;
         if (r != rank) n->channel[1] = rank * SEARCH_CHANNELS + ((r + 1) % in->ranks == rank ? 1 : 3);
+        if (r != rank) n->stream[0] = (rank + 1) % in->ranks == r ? 0 : 1;
         if (r != rank) n->to_after = dtm_message_time(in->costs, DTM_TASK_FORWARD, stage);
     }
 }
@@ -28,10 +30,13 @@ static void set_node(search_instance *in, const dtm_timeline *t, int rank, int c
 /* Room and work of a rank, once its nodes are known. */
 static void set_rank(search_instance *in, int rank, double memory) {
     double work = 0;
+    int sharing[SEARCH_CHANNELS] = {0};
     in->room[rank] = memory > 0 ? memory * (1 + 1e-12) : INFINITY;
     for (int c = 0; c < in->chunks; c++) {
         const search_node *n = &in->nodes[rank * in->chunks + c];
         in->room[rank] -= in->costs->stage[n->stage].held;
+        for (int k = 0; k < 2; k++)
+            if (n->stream[k] >= 0 && sharing[n->stream[k]]++) in->shared = true;
         work += (n->time[DTM_TASK_FORWARD] + n->time[DTM_TASK_BACKWARD]) * n->count / in->microbatches;
         if (in->placement == DTM_PLACE_BIDIRECTIONAL) in->whole[rank] = fmax(in->whole[rank], n->kept);
         else in->whole[rank] += n->kept;

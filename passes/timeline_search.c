@@ -17,7 +17,8 @@ typedef struct candidate {
     search_instance *instance;
     double bound, best;
     search_style style; /* with which the best was reached */
-    double *due[2];     /* or these priorities; NULL */
+    search_policy policy; /* or with these priorities: due NULL if not */
+    double *room[2];    /* for them */
     double work;        /* of one plan */
 } candidate;
 
@@ -225,18 +226,34 @@ static void keep(searcher *s, candidate *c) {
     s->best_of = c;
 }
 
+/* The same with the priorities that led to the plan. */
+static void keep_policy(searcher *s, candidate *c, const search_policy *policy) {
+    if (!c->room[0])
+        for (int k = 0; k < 2; k++)
+            c->room[k] = dtm_arena_alloc(s->scratch, (size_t)c->instance->n_nodes * (size_t)s->problem->microbatches * sizeof(double));
+    c->policy.due[0] = c->room[0];
+    c->policy.due[1] = c->room[1];
+    search_policy_copy(c->instance, &c->policy, policy);
+    keep(s, c);
+}
+
 static void try_style(searcher *s, candidate *c, const search_style *style) {
     search_style_policy(style, c->instance, &s->policy);
     plan_with(s, c, &s->policy);
+    if (s->plan.makespan == INFINITY && c->instance->shared && s->policy.planned && !s->policy.ordered) {
+        s->policy.ordered = true; /* messages that have no room stood before others that had */
+        plan_with(s, c, &s->policy);
+    }
     if (s->plan.makespan == INFINITY) { /* an order without enough memory: then F as there is room */
-        s->policy.strict = s->policy.planned = false;
+        s->policy.strict = s->policy.planned = s->policy.ordered = false;
         plan_with(s, c, &s->policy);
     }
     if (s->plan.makespan >= c->best) return;
     c->style = *style;
     c->style.strict = s->policy.strict;
     c->style.planned = s->policy.planned;
-    c->due[0] = c->due[1] = NULL;
+    c->style.ordered = s->policy.ordered;
+    c->policy.due[0] = NULL;
     keep(s, c);
 }
 
@@ -245,12 +262,12 @@ static bool matches(const candidate *c, const published *r) {
            memcmp(c->units, r->units, (size_t)c->stages * sizeof *c->units) == 0;
 }
 
-/* A published order as priorities: each task is due when it began there, but W fill gaps. */
+/* A published order as priorities: each task is due when it began there, in that order or not; W fill gaps. */
 static void from_rival(searcher *s, candidate *c, const published *r) {
     const dtm_timeline *t = r->order;
     dtm_arena *arena = dtm_arena_create();
     dtm_timeline_times *times = dtm_timeline_simulate(arena, t, c->costs);
-    s->policy = (search_policy){{s->policy.due[0], s->policy.due[1]}, .patience = 0.5, .planned = c->instance->bounded};
+    s->policy = (search_policy){{s->policy.due[0], s->policy.due[1]}, .patience = 0.5};
     for (int rank = 0; rank < t->ranks; rank++)
         for (size_t i = 0; i < t->order[rank].count; i++)
             for (int k = 0; k < (t->order[rank].operations[i].kind == DTM_OPERATION_PAIR ? 2 : 1); k++) {
@@ -259,14 +276,12 @@ static void from_rival(searcher *s, candidate *c, const published *r) {
                 if (task.kind != DTM_TASK_WEIGHT) s->policy.due[task.kind != DTM_TASK_FORWARD][at] = times->rank[rank].start[i];
             }
     dtm_arena_destroy(arena);
-    plan_with(s, c, &s->policy);
-    if (s->plan.makespan >= c->best) return;
-    for (int k = 0; k < 2; k++) {
-        size_t bytes = (size_t)c->instance->n_nodes * (size_t)t->microbatches * sizeof(double);
-        if (!c->due[k]) c->due[k] = dtm_arena_alloc(s->scratch, bytes);
-        memcpy(c->due[k], s->policy.due[k], bytes);
+    for (int strict = 0; strict < 2; strict++) {
+        s->policy.strict = strict;
+        s->policy.planned = !strict && c->instance->bounded;
+        plan_with(s, c, &s->policy);
+        if (s->plan.makespan < c->best) keep_policy(s, c, &s->policy);
     }
-    keep(s, c);
 }
 
 static void from_rivals(searcher *s) {
@@ -323,11 +338,8 @@ static void more_styles(searcher *s, int from, double until) {
 /* Shakes the priorities of a candidate's best: keeps what is not much worse, less and less so. */
 static void shake(searcher *s, candidate *c, double until) {
     double begun = s->spent, now, tie = 0.01;
-    search_style_policy(&c->style, c->instance, &s->current);
-    if (c->due[0]) {
-        search_policy p = {{c->due[0], c->due[1]}, .patience = 0.5, .planned = c->instance->bounded};
-        search_policy_copy(c->instance, &s->current, &p);
-    }
+    if (c->policy.due[0]) search_policy_copy(c->instance, &s->current, &c->policy);
+    else search_style_policy(&c->style, c->instance, &s->current);
     plan_with(s, c, &s->current);
     now = s->plan.makespan + tie * search_mean_end(s->dispatcher);
     while (s->spent < until && hopeful(s, c)) {
@@ -336,7 +348,7 @@ static void shake(searcher *s, candidate *c, double until) {
         plan_with(s, c, &s->policy);
         double heat = 0.003 * now * (1 - (s->spent - begun) / (until - begun)), x = search_random(&s->state);
         double then = s->plan.makespan + tie * search_mean_end(s->dispatcher);
-        if (s->plan.makespan < c->best) keep(s, c);
+        if (s->plan.makespan < c->best) keep_policy(s, c, &s->policy);
         if (!(then <= now + heat * x * x * x)) continue;
         search_policy swap = s->current;
         s->current = s->policy;
@@ -428,29 +440,58 @@ static void search(searcher *s, dtm_timeline_answer *answer) {
     make_room(s);
     for (int i = 0; i < s->n_candidates; i++) answer->least = fmin(answer->least, s->candidates[i].bound);
     if (s->n_candidates) from_rivals(s);
-    first_styles(s, 9);
-    more_styles(s, 9, 0.6 * s->budget);
-    for (int k = 0; k < 2; k++) {
-        candidate *c = ranked(s, 0);
-        if (c && c->best < INFINITY) shake(s, c, (0.75 + 0.15 * k) * s->budget);
+    first_styles(s, 11);
+    more_styles(s, 11, 0.45 * s->budget);
+    static const struct {
+        int which;
+        double until; /* share of the budget */
+    } turns[] = {{0, 0.55}, {1, 0.65}, {2, 0.72}, {0, 0.82}, {0, 0.9}};
+    for (size_t k = 0; k < sizeof turns / sizeof *turns; k++) {
+        candidate *c = ranked(s, turns[k].which);
+        if (c && c->best < INFINITY && s->spent < turns[k].until * s->budget) shake(s, c, turns[k].until * s->budget);
     }
     if (s->best_of && s->best_plan.makespan <= best_time(s) * same) squeeze(s);
 }
 
-bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *p, dtm_timeline_answer *answer) {
+/* One search within so much memory for what stages hold and keep. */
+static bool search_within(dtm_arena *arena, const dtm_timeline_problem *p, double memory, dtm_timeline_answer *answer) {
     double tasks = 3.0 * p->ranks * p->microbatches, effort = p->effort > 0 ? p->effort : 1;
-    searcher s = {.problem = p, .arena = arena, .scratch = dtm_arena_create(), .state = 1, .memory = p->memory};
-    s.budget = effort * (fmin(4e6, 6000 * tasks) + 300 * tasks);
+    searcher s = {.problem = p, .arena = arena, .scratch = dtm_arena_create(), .state = 1, .memory = memory};
+    s.budget = effort * (fmin(4e6, 12000 * tasks) + 300 * tasks);
     *answer = (dtm_timeline_answer){.least = INFINITY};
     search(&s, answer);
     bool found = s.best_of || s.n_rivals;
     if (found) {
         answer_with(&s, answer);
         answer->least = p->stages ? answer->least : search_bound_any(p);
-    } else {
-        dtm_error(context, (dtm_span){0, 0, 0}, 907, "no timeline fits in the memory of a rank");
     }
     for (int r = 0; r < s.n_rivals; r++) dtm_arena_destroy(s.rivals[r].arena);
     dtm_arena_destroy(s.scratch);
     return found;
+}
+
+/* Proves the answer; returns what the rank that needs most needs, receive slots included. */
+static double proved(dtm_context *context, dtm_arena *arena, const dtm_timeline_answer *answer) {
+    dtm_timeline_proof proof;
+    double most = 0;
+    if (!dtm_timeline_prove(context, arena, answer->timeline, &answer->costs, NULL, &proof))
+        dtm_broken("timeline search", "a timeline that does not hold");
+    for (int r = 0; r < answer->timeline->ranks; r++)
+        most = fmax(most, proof.rank[r].held + proof.rank[r].kept + proof.rank[r].messages);
+    return most;
+}
+
+bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *p, dtm_timeline_answer *answer) {
+    double memory = p->memory, most = 0;
+    bool found = true;
+    for (int round = 0; round < 6; round++) { /* what receive slots take is known afterwards: leave it out, and look again */
+        found = memory >= 0 && search_within(arena, p, memory, answer);
+        if (!found || (most = proved(context, arena, answer)) <= p->memory * (1 + 1e-12) || p->memory <= 0) break;
+        memory -= most - p->memory;
+        if (memory <= 0) memory = -1;
+    }
+    if (found && (p->memory <= 0 || most <= p->memory * (1 + 1e-12))) return true;
+    dtm_error(context, (dtm_span){0, 0, 0}, 907, "no timeline fits in the memory of a rank");
+    dtm_help(context, "more ranks in the pipeline, smaller microbatches, or recompute");
+    return false;
 }

@@ -16,6 +16,7 @@ typedef struct search_node {
     double time[4];          /* by dtm_task_kind */
     double to_after, to_before; /* time of a message; 0 within a rank */
     int channel[2];          /* by which what F, I need comes; -1: it does not come from another rank */
+    int stream[2];           /* the nodes of a rank whose F, I go to the same rank; -1: it stays */
     double kept, kept_for_weight;
 } search_node;
 
@@ -30,6 +31,7 @@ typedef struct search_instance {
     double *room;   /* by rank: bytes for activations; INFINITY: no bound */
     double *whole;  /* by rank: bytes of one microbatch in all chunks that it passes */
     bool bounded;   /* whether there is a bound on memory */
+    bool shared;    /* whether a channel serves several chunks */
     bool pairs, input_pairs; /* whether overlapping F with B, with I saves anything */
     double cycle;   /* time of one microbatch on the rank that has most to do */
 } search_instance;
@@ -69,6 +71,7 @@ typedef struct search_policy {
     double alone;        /* so many first I of each chunk are not overlapped: the sooner others have something to overlap */
     bool strict;         /* F and I exactly in the order in which they are due, whatever the wait */
     bool planned;        /* an F may come before it is due only if all that is due before it still finds memory */
+    bool ordered;        /* what goes to one rank is sent in the order in which it is due */
 } search_policy;
 
 search_policy search_policy_create(dtm_arena *arena, const search_instance *instance);
@@ -90,8 +93,9 @@ typedef struct search_style {
     double pace[4];   /* F down (even chunks of v; all of others), F up, I down (where F was up), I up: in times of the task */
     double turn;      /* between the last F and the first I of a microbatch, in times of that F */
     double spacing;   /* of microbatches, in cycles */
+    bool groups;      /* microbatches come in groups of as many as there are ranks, which pass a chunk one after another */
     double patience, foresight, partner, alone; /* of the policy */
-    bool strict, planned;
+    bool strict, planned, ordered;
 } search_style;
 
 /* The pseudo-random numbers of the search, always the same. */

@@ -32,8 +32,9 @@ void search_policy_copy(const search_instance *in, search_policy *to, const sear
 /* Patterns of known schedules, in times of a task: how fast F travels down and up the ranks, and I down and up. */
 static const struct {
     double pace[4], turn, spacing;
-    bool strict;
+    bool strict, groups;
 } known[] = {
+    /* 0 to 5 are referred to by timeline_rivals.c, and 6 */
     {{1, 1, 1, 1}, 0, 0.5, false},  /* what has the longest way to go first */
     {{1, 1, 1, 1}, 0, 1, false},    /* 1f1b, zbh1; v-min */
     {{2, 1, 2, 1}, 3, 1, false},    /* v-half */
@@ -42,6 +43,8 @@ static const struct {
     {{2, 1, 2, 1}, 0, 1, false},
     {{1, 1, 2, 1}, 0, 0.7, false},
     {{1, 1, 1, 1}, 0, 0.1, false},  /* breadth first */
+    {{3, 3, 3, 3}, 0, 1, false, true}, /* interleaved */
+    {{1, 1, 1, 1}, 0, 1, false, true},
     {{1, 1, 1, 1}, 0, 1e6, true},   /* one microbatch after another: in the least memory there can be */
 };
 enum { KNOWN = sizeof known / sizeof *known };
@@ -53,6 +56,7 @@ search_style search_style_number(int index, const search_instance *in, uint64_t 
         s.turn = known[index].turn;
         s.spacing = known[index].spacing;
         s.strict = known[index].strict;
+        s.groups = known[index].groups && in->chunks > 1;
         s.foresight = in->pairs || in->input_pairs ? 0.5 : 0;
         s.partner = s.foresight;
     } else {
@@ -64,6 +68,7 @@ search_style search_style_number(int index, const search_instance *in, uint64_t 
         s.partner = search_random(state) < 0.5 ? 0 : search_random(state);
         s.alone = search_random(state) < 0.4 ? 0 : (int)(5 * search_random(state));
         s.strict = search_random(state) < 0.2;
+        s.groups = in->shared && search_random(state) < 0.4;
         if (s.strict) s.spacing = 1;
     }
     s.planned = in->bounded && !s.strict;
@@ -91,36 +96,64 @@ search_style search_style_near(const search_style *from, const search_instance *
     return s;
 }
 
-/* The way of a direction's microbatches, from the node where they enter. */
-static void follow(const search_style *s, const search_instance *in, int first, double phase, double spacing, double *due[2]) {
+/* Times of a task and of a message that the pace is measured in. */
+typedef struct measure {
+    double forward, input, message;
+} measure;
+
+static double begins(const search_style *s, const search_instance *in, int microbatch, double spacing) {
+    if (!s->groups) return spacing * microbatch;
+    int within = microbatch % in->ranks;
+    return spacing * (microbatch - within) + spacing / in->chunks * within;
+}
+
+/* The way of a direction's microbatches, from the node where they enter, at an even pace, so that neighbours order what they
+ * exchange alike, however stages differ. */
+static void follow(const search_style *s, const search_instance *in, const measure *x, int first, double phase, double spacing,
+                   double *due[2]) {
     double time = phase;
     int last = first;
     for (int n = first; n >= 0; n = in->nodes[n].after) {
         int up = in->placement == DTM_PLACE_V && n % in->chunks % 2;
-        for (int m = 0; m < in->nodes[n].count; m++) due[0][(size_t)n * (size_t)in->microbatches + (size_t)m] = time + spacing * m;
-        time += s->pace[up] * in->nodes[n].time[DTM_TASK_FORWARD] + in->nodes[n].to_after;
+        for (int m = 0; m < in->nodes[n].count; m++) due[0][(size_t)n * (size_t)in->microbatches + (size_t)m] = time + begins(s, in, m, spacing);
+        time += s->pace[up] * x->forward + (in->nodes[n].stream[0] >= 0 ? x->message : 0);
         last = n;
     }
-    time += in->nodes[last].time[DTM_TASK_FORWARD] * (1 + s->turn - s->pace[in->placement == DTM_PLACE_V && last % in->chunks % 2]);
+    time += x->forward * (1 + s->turn - s->pace[in->placement == DTM_PLACE_V && last % in->chunks % 2]);
     for (int n = last; n >= 0; n = in->nodes[n].before) {
         int up = in->placement == DTM_PLACE_V && n % in->chunks % 2;
-        for (int m = 0; m < in->nodes[n].count; m++) due[1][(size_t)n * (size_t)in->microbatches + (size_t)m] = time + spacing * m;
-        time += s->pace[up ? 2 : 3] * in->nodes[n].time[DTM_TASK_INPUT] + in->nodes[n].to_before;
+        for (int m = 0; m < in->nodes[n].count; m++) due[1][(size_t)n * (size_t)in->microbatches + (size_t)m] = time + begins(s, in, m, spacing);
+        time += s->pace[up ? 2 : 3] * x->input + (in->nodes[n].stream[1] >= 0 ? x->message : 0);
     }
+}
+
+static measure means(const search_instance *in) {
+    measure x = {0, 0, 0};
+    int messages = 0;
+    for (int n = 0; n < in->n_nodes; n++) {
+        x.forward += in->nodes[n].time[DTM_TASK_FORWARD] / in->n_nodes;
+        x.input += in->nodes[n].time[DTM_TASK_INPUT] / in->n_nodes;
+        x.message += in->nodes[n].to_after;
+        messages += in->nodes[n].stream[0] >= 0;
+    }
+    x.message = messages ? x.message / messages : 0;
+    return x;
 }
 
 void search_style_policy(const search_style *s, const search_instance *in, search_policy *policy) {
     double spacing = in->cycle * s->spacing;
     bool both = in->placement == DTM_PLACE_BIDIRECTIONAL;
+    measure x = means(in);
     for (int n = 0; n < in->n_nodes; n++)
         if (in->nodes[n].before < 0 && in->nodes[n].count)
-            follow(s, in, n, both && n % in->chunks ? spacing : 0, both ? 2 * spacing : spacing, policy->due);
+            follow(s, in, &x, n, both && n % in->chunks ? spacing : 0, both ? 2 * spacing : spacing, policy->due);
     policy->patience = s->patience;
     policy->foresight = s->foresight;
     policy->partner = s->partner;
     policy->alone = s->alone;
     policy->strict = s->strict;
     policy->planned = s->planned;
+    policy->ordered = s->ordered;
 }
 
 /* ---- shaking ---- */
