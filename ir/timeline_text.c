@@ -124,9 +124,10 @@ static bool task(reader *r, dtm_task *out) {
     }
     if (chunk >= t->chunks || microbatch >= dtm_timeline_passing(t, chunk)) {
         int passing = chunk >= t->chunks ? 0 : dtm_timeline_passing(t, chunk);
-        fail(r, from, r->at, passing ? dtm_arena_printf(r->arena, "microbatch %d of %d%s (they count from 0)", microbatch, passing,
-                                                        t->directions == 2 ? " of this direction" : "")
-                                     : dtm_arena_printf(r->arena, "chunk %d of %d (they count from 0)", chunk, t->chunks));
+        fail(r, from, r->at,
+             passing ? dtm_arena_printf(r->arena, "microbatch %d of %d%s (they count from 0)", microbatch, passing,
+                                        t->directions == 2 ? " of this direction" : "")
+                     : dtm_arena_printf(r->arena, "chunk %d of %d (they count from 0)", chunk, t->chunks));
         return false;
     }
     *out = (dtm_task){(uint32_t)microbatch, (uint16_t)chunk, (uint8_t)(letter - DTM_TASK_LETTERS)};
@@ -203,7 +204,8 @@ static void label(reader *r, int rank) {
     skip_spaces(r);
     if (number(r, &said) && (skip_spaces(r), take(r, ':'))) {
         if (said != rank)
-            fail(r, from, r->at, dtm_arena_printf(r->arena, "the line of rank %d stands here, lines come in the order of ranks", rank));
+            fail(r, from, r->at,
+                 dtm_arena_printf(r->arena, "the line of rank %d stands here, lines come in the order of ranks", rank));
         return;
     }
     r->at = from;

@@ -240,7 +240,8 @@ double search_bound(const search_instance *in) {
  * directions); before the first I of all there is only F, and nothing to overlap it with. What is left is at best shared
  * out evenly. */
 static double bound_for(const dtm_timeline_problem *p, bool both) {
-    double forward = 0, backward = 0, input = 0, ratio = 0, message = INFINITY, bound = 0, heads = 0, before = 0;
+    double forward = 0, backward = 0, input = 0, ratio = 0, bound = 0, heads = 0, before = 0;
+    double message = INFINITY, back = INFINITY;
     for (int u = 0; u < p->units; u++) {
         const dtm_stage_cost *x = &p->unit[u];
         forward += x->forward;
@@ -249,10 +250,13 @@ static double bound_for(const dtm_timeline_problem *p, bool both) {
         double hidden = fmin(x->forward, fmax(x->hidden, x->hidden_input));
         if (x->forward > 0) ratio = fmax(ratio, hidden / x->forward);
         if (u + 1 < p->units) message = fmin(message, p->bandwidth > 0 ? x->forward_bytes / p->bandwidth : 0);
+        if (u > 0) back = fmin(back, p->bandwidth > 0 ? x->backward_bytes / p->bandwidth : 0);
     }
-    message = p->units >= p->ranks && p->units > 1 ? p->latency + message : 0;
-    double first = forward + (p->units >= p->ranks ? (p->ranks - 1) * message : 0); /* before the first I of all */
-    for (int r = 0; r < p->ranks && p->units >= p->ranks; r++) {
+    bool all = p->units >= p->ranks; /* then no stage is empty, and each microbatch passes all ranks */
+    message = all && p->units > 1 ? p->latency + message : 0;
+    back = all && p->units > 1 ? p->latency + back : 0;
+    double first = forward + (p->ranks - 1) * message; /* before the first I of all */
+    for (int r = 0; r < p->ranks && all; r++) {
         int reached = both ? r / 2 : r;
         double head = reached * message;
         for (int u = 0; u < reached; u++) head += p->unit[u].forward;
@@ -266,7 +270,7 @@ static double bound_for(const dtm_timeline_problem *p, bool both) {
         bound = fmax(bound, before + count * (x->forward + x->input + x->weight - hidden));
         before += x->forward;
     }
-    return fmax(bound, first + input + p->unit[0].weight); /* the way of one microbatch */
+    return fmax(bound, first + input + (p->ranks - 1) * back + p->unit[0].weight); /* the way of one microbatch */
 }
 
 double search_bound_any(const dtm_timeline_problem *p) {

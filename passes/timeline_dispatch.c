@@ -314,7 +314,8 @@ static options look_strictly(const search_dispatcher *d, int rank, double now) {
     options o = {{{-1}, {-1}}, {-1}, {{-1}, {-1}}, INFINITY, false};
     choice first[2] = {{-1, false, INFINITY, INFINITY}, {-1, true, INFINITY, INFINITY}};
     for (int i = 2 * rank * in->chunks; i < 2 * (rank + 1) * in->chunks; i++)
-        if (d->next[i].due < first[i % 2].due) first[i % 2] = (choice){i / 2, i % 2, fmax(now, d->next[i].from), d->next[i].due};
+        if (d->next[i].due < first[i % 2].due)
+            first[i % 2] = (choice){i / 2, i % 2, fmax(now, d->next[i].from), d->next[i].due};
     if (first[1].node < 0) return o;
     int k = first[0].node < 0 || first[1].due <= first[0].due;
     for (int turn = 0; turn < 2; turn++, k = !k) {

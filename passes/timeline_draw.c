@@ -137,19 +137,20 @@ static void set_width(canvas *c, int columns) {
     if (c->width < NARROWEST) c->width = NARROWEST;
     int whole = least < INFINITY && all > 0 ? (int)(c->width * least / all) : 0;
     if (whole > 6) whole = 6;
-    if (whole >= 1 && ceil(whole * all / least - 1e-9) <= c->width) c->width = (int)ceil(whole * all / least - 1e-9), c->step = least / whole;
+    if (whole >= 1 && ceil(whole * all / least - 1e-9) <= c->width)
+        c->width = (int)ceil(whole * all / least - 1e-9), c->step = least / whole;
     else c->step = all > 0 ? all / c->width : 1;
 }
 
-void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *costs, const dtm_timeline_times *times, int columns,
-                            bool colour, dtm_text *text) {
+void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *costs, const dtm_timeline_times *times,
+                            int columns, bool colour, dtm_text *text) {
     dtm_arena *arena = dtm_arena_create();
     canvas c = {t, costs, times, text, .colour = colour};
     set_width(&c, columns > 0 ? columns : 100);
     c.row = dtm_arena_alloc(arena, (size_t)c.width);
     c.paint = dtm_arena_alloc(arena, (size_t)c.width);
-    dtm_text_printf(text, "%s: %d ranks, %d microbatches, %d stages, placement %s\n", t->name, t->ranks, t->microbatches, t->stages,
-                    dtm_placement_name(t->placement));
+    dtm_text_printf(text, "%s: %d ranks, %d microbatches, %d stages, placement %s\n", t->name, t->ranks, t->microbatches,
+                    t->stages, dtm_placement_name(t->placement));
     dtm_text_printf(text, "%*s   idle    memory\n", LABEL + c.width, "");
     bool crowded = shortest(&c) < c.step * (1 - 1e-9);
     for (int r = 0; r < t->ranks; r++) {
@@ -162,9 +163,10 @@ void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *cos
         if (!t->groups) put_waits(&c, r);
         print_row(&c, r);
     }
-    dtm_text_printf(text, "time %.6g, bubble %.1f%% (at most %.1f%% on a rank), exposed communication %.1f%%, memory of a rank %.4g%s\n",
-                    times->makespan, 100 * times->bubble, 100 * times->worst_bubble,
-                    times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0, times->memory,
-                    times->stuck ? "; it stands still" : "");
+    dtm_text_printf(
+        text, "time %.6g, bubble %.1f%% (at most %.1f%% on a rank), exposed communication %.1f%%, memory of a rank %.4g%s\n",
+        times->makespan, 100 * times->bubble, 100 * times->worst_bubble,
+        times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0, times->memory,
+        times->stuck ? "; it stands still" : "");
     dtm_arena_destroy(arena);
 }

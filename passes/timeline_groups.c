@@ -40,9 +40,10 @@ static void message(checker *k, int rank, const dtm_message *m) {
     uint32_t number = dtm_timeline_number(t, from, m->made);
     if (dtm_timeline_sends(t, from, m->made, &chunk) != to) {
         int right = dtm_timeline_sends(t, from, m->made, &chunk);
-        fail(k, m->span, right < 0 ? dtm_arena_printf(k->arena, "%s of rank %d goes to no other rank", story(k, from, m->made), from)
-                                   : dtm_arena_printf(k->arena, "%s of rank %d goes to rank %d, not to rank %d",
-                                                      story(k, from, m->made), from, right, to));
+        fail(k, m->span,
+             right < 0 ? dtm_arena_printf(k->arena, "%s of rank %d goes to no other rank", story(k, from, m->made), from)
+                       : dtm_arena_printf(k->arena, "%s of rank %d goes to rank %d, not to rank %d", story(k, from, m->made),
+                                          from, right, to));
         return;
     }
     const dtm_message **before = m->receive ? k->received : k->sent;
@@ -76,8 +77,9 @@ static void operation(checker *k, int rank, const dtm_operation *o) {
         dtm_task task = needs[n - 1].task;
         if (task.kind == DTM_TASK_INPUT) task.kind = DTM_TASK_BACKWARD;
         if (!k->received[dtm_timeline_number(t, needs[n - 1].rank, task)])
-            fail(k, o->span, dtm_arena_printf(k->arena, "rank %d does %s before it has received %s from rank %d", rank,
-                                              story(k, rank, o->tasks[i]), story(k, needs[n - 1].rank, task), needs[n - 1].rank));
+            fail(k, o->span,
+                 dtm_arena_printf(k->arena, "rank %d does %s before it has received %s from rank %d", rank,
+                                  story(k, rank, o->tasks[i]), story(k, needs[n - 1].rank, task), needs[n - 1].rank));
         else
             k->alive[timeline_channel(t, needs[n - 1].rank, rank, o->tasks[i].kind != DTM_TASK_FORWARD)]--;
     }
@@ -93,9 +95,10 @@ static void compare(checker *k, int from, uint32_t channel) {
             fail(k, r->span, dtm_arena_printf(k->arena, "rank %d never sends %s", from, story(k, from, r->made)));
         } else {
             int to = s->peer;
-            dtm_error(k->context, r ? r->span : s->span, 904, "messages cross: number %u of the channel %c from rank %d to rank %d "
-                      "is %s, but rank %d takes it for %s", i, channel % 2 ? 'B' : 'F', from, to, story(k, from, s->made), to,
-                      r ? story(k, from, r->made) : "none");
+            dtm_error(k->context, r ? r->span : s->span, 904,
+                      "messages cross: number %u of the channel %c from rank %d to rank %d "
+                      "is %s, but rank %d takes it for %s",
+                      i, channel % 2 ? 'B' : 'F', from, to, story(k, from, s->made), to, r ? story(k, from, r->made) : "none");
             if (r && s->span.file) dtm_note(k->context, s->span, "here it is sent");
             dtm_help(k->context, "put the receives in the order of the sends");
             k->failed = true;
@@ -104,7 +107,8 @@ static void compare(checker *k, int from, uint32_t channel) {
     }
 }
 
-bool timeline_check_groups(dtm_context *context, dtm_arena *arena, const dtm_timeline *t, timeline_messages *messages, int *slots) {
+bool timeline_check_groups(dtm_context *context, dtm_arena *arena, const dtm_timeline *t, timeline_messages *messages,
+                           int *slots) {
     size_t tasks = dtm_timeline_numbers(t), channels = (size_t)t->ranks * CHANNELS;
     checker k = {context, arena, t, messages};
     k.made = dtm_arena_alloc(arena, tasks);

@@ -8,7 +8,8 @@ static void set_node(search_instance *in, const dtm_timeline *t, int rank, int c
     search_node *n = &in->nodes[rank * in->chunks + chunk];
     int stage = dtm_timeline_stage(t, rank, chunk), direction = dtm_timeline_direction(t, chunk), r, c;
     const dtm_stage_cost *s = &in->costs->stage[stage];
-    *n = (search_node){rank, stage, -1, -1, dtm_timeline_passing(t, chunk), .kept = s->kept, .kept_for_weight = s->kept_for_weight};
+    *n = (search_node){
+        rank, stage, -1, -1, dtm_timeline_passing(t, chunk), .kept = s->kept, .kept_for_weight = s->kept_for_weight};
     for (int k = 0; k < 4; k++) n->time[k] = dtm_task_time(in->costs, (dtm_task_kind)k, stage);
     n->channel[0] = n->channel[1] = n->stream[0] = n->stream[1] = -1;
     if (stage > 0) {
@@ -112,7 +113,8 @@ dtm_timeline *search_plan_timeline(dtm_arena *arena, const search_instance *in, 
     uint32_t *pending = dtm_arena_alloc(scratch, (size_t)in->chunks * (size_t)in->microbatches * sizeof *pending);
     chunk_counts *counts = dtm_arena_alloc(scratch, (size_t)in->chunks * sizeof *counts);
     for (int r = 0; r < in->ranks; r++) {
-        for (int c = 0; c < in->chunks; c++) counts[c] = (chunk_counts){.pending = pending + (size_t)c * (size_t)in->microbatches};
+        for (int c = 0; c < in->chunks; c++)
+            counts[c] = (chunk_counts){.pending = pending + (size_t)c * (size_t)in->microbatches};
         for (uint32_t i = plan->begin[r]; i < plan->begin[r + 1]; i++) add_turn(t, r, plan->turns[i], counts);
     }
     dtm_arena_destroy(scratch);

@@ -23,11 +23,12 @@ static void at(writer *w, const char *name, double time) {
 
 static void name_rank(writer *w, int rank) {
     begin(w);
-    dtm_text_printf(w->text, "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", rank, rank);
+    dtm_text_printf(w->text, "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
+                    rank, rank);
     for (int k = 0; k < 2; k++) {
         begin(w);
-        dtm_text_printf(w->text, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", rank, k,
-                        k ? "sends" : "compute");
+        dtm_text_printf(w->text, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}",
+                        rank, k, k ? "sends" : "compute");
     }
 }
 

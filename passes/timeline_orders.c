@@ -253,10 +253,10 @@ static bool defined(dtm_context *context, dtm_span span, const schedule *s, int 
     }
     int fewest = s->doubled ? 2 * p : 1, nearest = m < fewest ? fewest : s->even ? m + m % 2 : m;
     if (nearest == m) return true;
-    const char *why = m < fewest ? dtm_arena_printf(arena, "%s on %d ranks needs at least %d microbatches, there %s %d", s->name,
-                                                    p, fewest, m == 1 ? "is" : "are", m)
-                                 : dtm_arena_printf(arena, "%s sends half of the microbatches either way, %d cannot be halved",
-                                                    s->name, m);
+    const char *why =
+        m < fewest ? dtm_arena_printf(arena, "%s on %d ranks needs at least %d microbatches, there %s %d", s->name, p, fewest,
+                                      m == 1 ? "is" : "are", m)
+                   : dtm_arena_printf(arena, "%s sends half of the microbatches either way, %d cannot be halved", s->name, m);
     not_defined(context, span, why, dtm_arena_printf(arena, "microbatches = %d, or schedule = zbv", nearest));
     return false;
 }

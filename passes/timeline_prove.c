@@ -44,7 +44,8 @@ static void seen(prover *p, int rank, uint32_t index, dtm_task task, dtm_task_ki
     }
     if (task.kind == DTM_TASK_BACKWARD && part == DTM_TASK_WEIGHT) return; /* its I was twice already */
     const dtm_operation *first = operation(p, rank, p->at[number] - 1);
-    bool whole = task.kind == DTM_TASK_BACKWARD || (n_tasks(first) && first->tasks[n_tasks(first) - 1].kind == DTM_TASK_BACKWARD);
+    bool whole =
+        task.kind == DTM_TASK_BACKWARD || (n_tasks(first) && first->tasks[n_tasks(first) - 1].kind == DTM_TASK_BACKWARD);
     dtm_error(p->context, operation(p, rank, index)->span, 903, "rank %d does %s twice%s", rank, story(p, rank, task),
               whole && part != DTM_TASK_FORWARD ? " (a B is an I and a W)" : "");
     if (first->span.file) dtm_note(p->context, first->span, "it stands here already");
@@ -114,8 +115,10 @@ static void push(prover *p, uint32_t **items, uint32_t *counts, size_t *capacity
 static bool clash(prover *p, int from, int to, bool backward, uint32_t place, dtm_task sent, dtm_span sent_at, dtm_task wanted,
                   dtm_span wanted_at) {
     if (backward) sent.kind = wanted.kind = DTM_TASK_BACKWARD;
-    dtm_error(p->context, wanted_at, 904, "messages cross: number %u of the channel %c from rank %d to rank %d is %s, but rank %d "
-              "takes it for %s", place, backward ? 'B' : 'F', from, to, story(p, from, sent), to, story(p, from, wanted));
+    dtm_error(p->context, wanted_at, 904,
+              "messages cross: number %u of the channel %c from rank %d to rank %d is %s, but rank %d "
+              "takes it for %s",
+              place, backward ? 'B' : 'F', from, to, story(p, from, sent), to, story(p, from, wanted));
     if (sent_at.file) dtm_note(p->context, sent_at, "here it is sent");
     dtm_help(p->context, "put the operations of either rank in the order of the other");
     p->errors++;
@@ -157,7 +160,8 @@ static bool meet_users(prover *p, uint32_t *used, size_t *capacity) {
                 uint32_t channel = timeline_channel(t, from, r, backward), place = used[channel];
                 if (p->messages.place[dtm_timeline_number(t, from, needs[n - 1].task)] != place) {
                     const dtm_operation *maker = operation(p, from, p->messages.makers[channel][place]);
-                    return clash(p, from, r, backward, place, maker_task(maker, backward), maker->span, needs[n - 1].task, o->span);
+                    return clash(p, from, r, backward, place, maker_task(maker, backward), maker->span, needs[n - 1].task,
+                                 o->span);
                 }
                 push(p, p->messages.users, used, capacity, channel, i);
             }
@@ -195,10 +199,11 @@ static const char *wait_story(prover *p, const timeline_run *run, int rank) {
     switch (w->reason) {
     case WAITS_FOR_TASK:
         if (!forward) task.kind = DTM_TASK_BACKWARD;
-        return dtm_arena_printf(p->arena, "rank %d, at %s, waits for %s from rank %d", rank, at, story(p, w->rank, task), w->rank);
+        return dtm_arena_printf(p->arena, "rank %d, at %s, waits for %s from rank %d", rank, at, story(p, w->rank, task),
+                                w->rank);
     case WAITS_FOR_SLOT:
-        return dtm_arena_printf(p->arena, "rank %d, at %s, waits until rank %d has used %s and a slot is free", rank, at, w->rank,
-                                story(p, rank, task));
+        return dtm_arena_printf(p->arena, "rank %d, at %s, waits until rank %d has used %s and a slot is free", rank, at,
+                                w->rank, story(p, rank, task));
     case WAITS_FOR_PARTNER: break;
     }
     const dtm_operation *o = operation(p, rank, (uint32_t)run->done[rank]);
@@ -207,8 +212,8 @@ static const char *wait_story(prover *p, const timeline_run *run, int rank) {
         const dtm_message *m = &p->timeline->order[rank].messages[o->message + i];
         if (m->peer == w->rank && memcmp(&m->made, &w->task, sizeof m->made) == 0) receive = m->receive;
     }
-    return dtm_arena_printf(p->arena, "rank %d, at %s, waits for rank %d to %s %s", rank, at, w->rank, receive ? "send" : "receive",
-                            story(p, receive ? w->rank : rank, task));
+    return dtm_arena_printf(p->arena, "rank %d, at %s, waits for rank %d to %s %s", rank, at, w->rank,
+                            receive ? "send" : "receive", story(p, receive ? w->rank : rank, task));
 }
 
 /* From a rank that stands still follows whom it waits for, until one comes again: the cycle. */
@@ -235,7 +240,8 @@ static void tell_cycle(prover *p, const timeline_run *run, int code, const char 
 /* The fewest receive slots with which nothing stands still, from `slots` on. */
 static int fewest_slots(prover *p, uint32_t send_buffers, int slots) {
     int enough = slots, low = slots - 1; /* low does not suffice */
-    while (timeline_run_with(p->arena, p->timeline, &p->messages, send_buffers + (uint32_t)enough).stuck) low = enough, enough *= 2;
+    while (timeline_run_with(p->arena, p->timeline, &p->messages, send_buffers + (uint32_t)enough).stuck)
+        low = enough, enough *= 2;
     while (enough - low > 1) {
         int middle = low + (enough - low) / 2;
         if (timeline_run_with(p->arena, p->timeline, &p->messages, send_buffers + (uint32_t)middle).stuck) low = middle;
@@ -272,7 +278,8 @@ static double largest_message(const dtm_timeline *t, const dtm_timeline_costs *c
     double bytes = 0;
     for (int c = 0; c < t->chunks; c++)
         for (int backward = 0; backward < 2; backward++) {
-            int chunk, to = dtm_timeline_sends(t, from, (dtm_task){0, (uint16_t)c, backward ? DTM_TASK_INPUT : DTM_TASK_FORWARD}, &chunk);
+            int chunk, to = dtm_timeline_sends(
+                           t, from, (dtm_task){0, (uint16_t)c, backward ? DTM_TASK_INPUT : DTM_TASK_FORWARD}, &chunk);
             if (to < 0 || timeline_channel(t, from, to, backward) != channel) continue;
             const dtm_stage_cost *stage = &costs->stage[dtm_timeline_stage(t, from, c)];
             bytes = fmax(bytes, backward ? stage->backward_bytes : stage->forward_bytes);
@@ -345,7 +352,8 @@ static bool prove(prover *p, dtm_arena *arena, const dtm_timeline_costs *costs, 
     for (int r = 0; r < t->ranks; r++) find_tasks(p, r);
     for (int r = 0; r < t->ranks; r++) check_tasks(p, r);
     if (p->errors) return false;
-    if (t->groups ? !timeline_check_groups(p->context, p->arena, t, &p->messages, &proof->slots) : !match_messages(p)) return false;
+    if (t->groups ? !timeline_check_groups(p->context, p->arena, t, &p->messages, &proof->slots) : !match_messages(p))
+        return false;
     proof->ample = proof->slots;
     if (!runs(p, limits, proof)) return false;
     return !costs || memory(p, arena, costs, limits->memory, proof);

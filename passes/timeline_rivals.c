@@ -44,7 +44,8 @@ static dtm_timeline *heuristic(dtm_arena *arena, const rival *r, int ranks, int 
     dtm_stage_cost *cost = dtm_arena_alloc(scratch, (size_t)stages * sizeof *cost);
     for (int s = 0; s < stages; s++) cost[s] = (dtm_stage_cost){1, 1, 1, .kept = 1, .kept_for_weight = 1};
     dtm_timeline_costs costs = {stages, cost, 0, 0, NULL};
-    search_instance *in = search_instance_create(scratch, &costs, r->placement, ranks, microbatches, r->chunks, allowed(r, ranks));
+    search_instance *in =
+        search_instance_create(scratch, &costs, r->placement, ranks, microbatches, r->chunks, allowed(r, ranks));
     search_dispatcher *d = search_dispatcher_create(scratch, in);
     search_policy policy = search_policy_create(scratch, in);
     search_plan plan = search_plan_create(scratch, in), best = search_plan_create(scratch, in);
@@ -60,7 +61,8 @@ static dtm_timeline *heuristic(dtm_arena *arena, const rival *r, int ranks, int 
     return t;
 }
 
-bool search_rival(dtm_arena *arena, int index, const dtm_timeline_problem *p, const char **name, int *chunks, dtm_timeline **order) {
+bool search_rival(dtm_arena *arena, int index, const dtm_timeline_problem *p, const char **name, int *chunks,
+                  dtm_timeline **order) {
     if (index < 0 || index >= (int)(sizeof rivals / sizeof *rivals)) return false;
     const rival *r = &rivals[index];
     bool copies = r->placement == DTM_PLACE_BIDIRECTIONAL;

@@ -84,7 +84,8 @@ static void add_candidate(searcher *s, dtm_placement placement, int chunks, cons
     int stages = stages_of(s, placement, chunks);
     for (int i = 0; i < s->n_candidates; i++) {
         const candidate *c = &s->candidates[i];
-        if (c->placement == placement && c->chunks == chunks && memcmp(c->units, units, (size_t)stages * sizeof *units) == 0) return;
+        if (c->placement == placement && c->chunks == chunks && memcmp(c->units, units, (size_t)stages * sizeof *units) == 0)
+            return;
     }
     if (s->n_candidates == MOST_CANDIDATES) return;
     candidate *c = &s->candidates[s->n_candidates];
@@ -230,7 +231,8 @@ static void keep(searcher *s, candidate *c) {
 static void keep_policy(searcher *s, candidate *c, const search_policy *policy) {
     if (!c->room[0])
         for (int k = 0; k < 2; k++)
-            c->room[k] = dtm_arena_alloc(s->scratch, (size_t)c->instance->n_nodes * (size_t)s->problem->microbatches * sizeof(double));
+            c->room[k] =
+                dtm_arena_alloc(s->scratch, (size_t)c->instance->n_nodes * (size_t)s->problem->microbatches * sizeof(double));
     c->policy.due[0] = c->room[0];
     c->policy.due[1] = c->room[1];
     search_policy_copy(c->instance, &c->policy, policy);
@@ -287,7 +289,8 @@ static void from_rival(searcher *s, candidate *c, const published *r) {
 static void from_rivals(searcher *s) {
     for (int r = 0; r < s->n_rivals; r++)
         for (int i = 0; i < s->n_candidates; i++)
-            if (hopeful(s, &s->candidates[i]) && matches(&s->candidates[i], &s->rivals[r])) from_rival(s, &s->candidates[i], &s->rivals[r]);
+            if (hopeful(s, &s->candidates[i]) && matches(&s->candidates[i], &s->rivals[r]))
+                from_rival(s, &s->candidates[i], &s->rivals[r]);
 }
 
 /* The candidate with the index-th best time of those that are hopeful; NULL: there are fewer. */
@@ -297,7 +300,8 @@ static candidate *ranked(searcher *s, int index) {
     for (int k = 0; k <= index; k++) {
         int best = -1;
         for (int i = 0; i < s->n_candidates; i++)
-            if (!taken[i] && hopeful(s, &s->candidates[i]) && (best < 0 || s->candidates[i].best < s->candidates[best].best)) best = i;
+            if (!taken[i] && hopeful(s, &s->candidates[i]) && (best < 0 || s->candidates[i].best < s->candidates[best].best))
+                best = i;
         if (best < 0) return NULL;
         taken[best] = true;
         c = &s->candidates[best];
@@ -423,8 +427,8 @@ static void answer_with(searcher *s, dtm_timeline_answer *answer) {
         for (int k = 0; k < t->ranks; k++)
             for (size_t i = 0; i < t->order[k].count; i++)
                 dtm_timeline_add_operation(answer->timeline, k, t->order[k].operations[i]);
-        search_instance *in = search_instance_create(s->scratch, &answer->costs, t->placement, t->ranks, t->microbatches, t->chunks,
-                                                     s->memory);
+        search_instance *in =
+            search_instance_create(s->scratch, &answer->costs, t->placement, t->ranks, t->microbatches, t->chunks, s->memory);
         answer->bound = in ? search_bound(in) : 0;
     } else {
         answer->timeline = search_plan_timeline(s->arena, c->instance, &s->best_plan, "auto");

@@ -57,7 +57,8 @@ typedef struct search_plan {
 
 search_plan search_plan_create(dtm_arena *arena, const search_instance *instance);
 void search_plan_copy(const search_instance *instance, search_plan *to, const search_plan *from);
-dtm_timeline *search_plan_timeline(dtm_arena *arena, const search_instance *instance, const search_plan *plan, const char *name);
+dtm_timeline *search_plan_timeline(dtm_arena *arena, const search_instance *instance, const search_plan *plan,
+                                   const char *name);
 
 /* ---- timeline_dispatch.c: a plan from priorities ---- */
 

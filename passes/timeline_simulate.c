@@ -209,7 +209,8 @@ static int most(event *events, size_t count) {
             else if (events[i].change == 1) made++;
             else at_once++;
         }
-        if (made) best = now + (made > at_once ? made - at_once : 1) > best ? now + (made > at_once ? made - at_once : 1) : best;
+        if (made)
+            best = now + (made > at_once ? made - at_once : 1) > best ? now + (made > at_once ? made - at_once : 1) : best;
         now += made - at_once;
     }
     return best;

@@ -115,14 +115,16 @@ static void follow(const search_style *s, const search_instance *in, const measu
     int last = first;
     for (int n = first; n >= 0; n = in->nodes[n].after) {
         int up = in->placement == DTM_PLACE_V && n % in->chunks % 2;
-        for (int m = 0; m < in->nodes[n].count; m++) due[0][(size_t)n * (size_t)in->microbatches + (size_t)m] = time + begins(s, in, m, spacing);
+        for (int m = 0; m < in->nodes[n].count; m++)
+            due[0][(size_t)n * (size_t)in->microbatches + (size_t)m] = time + begins(s, in, m, spacing);
         time += s->pace[up] * x->forward + (in->nodes[n].stream[0] >= 0 ? x->message : 0);
         last = n;
     }
     time += x->forward * (1 + s->turn - s->pace[in->placement == DTM_PLACE_V && last % in->chunks % 2]);
     for (int n = last; n >= 0; n = in->nodes[n].before) {
         int up = in->placement == DTM_PLACE_V && n % in->chunks % 2;
-        for (int m = 0; m < in->nodes[n].count; m++) due[1][(size_t)n * (size_t)in->microbatches + (size_t)m] = time + begins(s, in, m, spacing);
+        for (int m = 0; m < in->nodes[n].count; m++)
+            due[1][(size_t)n * (size_t)in->microbatches + (size_t)m] = time + begins(s, in, m, spacing);
         time += s->pace[up ? 2 : 3] * x->input + (in->nodes[n].stream[1] >= 0 ? x->message : 0);
     }
 }

@@ -24,7 +24,8 @@ static const colour colours[] = {{66, 120, 190}, {62, 150, 100}, {90, 180, 170},
 static colour shade(int kind, int chunk) {
     double pale = chunk > 4 ? 0.6 : 0.15 * chunk;
     colour c = colours[kind];
-    return (colour){c.red + (int)((255 - c.red) * pale), c.green + (int)((255 - c.green) * pale), c.blue + (int)((255 - c.blue) * pale)};
+    return (colour){c.red + (int)((255 - c.red) * pale), c.green + (int)((255 - c.green) * pale),
+                    c.blue + (int)((255 - c.blue) * pale)};
 }
 
 static double x_of(const picture *p, double time) { return LEFT + time * p->scale; }
@@ -32,8 +33,8 @@ static int y_of(int rank) { return TOP + rank * (ROW + GAP); }
 
 static void box(picture *p, double x, double y, double width, double height, dtm_task task) {
     colour c = shade(task.kind, task.chunk);
-    dtm_text_printf(p->text, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"#%02x%02x%02x\"/>\n", x, y, width,
-                    height, c.red, c.green, c.blue);
+    dtm_text_printf(p->text, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"#%02x%02x%02x\"/>\n", x, y,
+                    width, height, c.red, c.green, c.blue);
     double size = fmin(11, height * 0.72);
     int digits = task.microbatch < 10 ? 1 : task.microbatch < 100 ? 2 : 3;
     if (width < digits * size * 0.62 + 1) return;
@@ -48,8 +49,8 @@ static void draw_operation(picture *p, int rank, size_t i) {
     double x = x_of(p, r->start[i]), width = x_of(p, r->end[i]) - x, inner = width > 2 ? width - 0.6 : width;
     if (o->kind == DTM_OPERATION_GROUP) {
         if (width > 0)
-            dtm_text_printf(p->text, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"url(#wait)\"/>\n", x, y_of(rank),
-                            width, ROW);
+            dtm_text_printf(p->text, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"url(#wait)\"/>\n", x,
+                            y_of(rank), width, ROW);
         return;
     }
     double height = o->kind == DTM_OPERATION_PAIR ? ROW / 2.0 : ROW;
@@ -87,7 +88,8 @@ static void draw_rank(picture *p, int rank) {
         draw_operation(p, rank, i);
     }
     double idle = p->times->makespan > 0 ? 1 - r->busy / p->times->makespan : 0;
-    dtm_text_printf(p->text, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"end\">%.1f%%</text>\n", LEFT + WIDTH + 50.0, y, 100 * idle);
+    dtm_text_printf(p->text, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"end\">%.1f%%</text>\n", LEFT + WIDTH + 50.0, y,
+                    100 * idle);
     dtm_text_printf(p->text, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"end\">%.4g</text>\n", LEFT + WIDTH + 110.0, y, r->memory);
 }
 
@@ -104,7 +106,8 @@ static void draw_axis(picture *p) {
     for (int i = 0; i * step <= p->times->makespan * (1 + 1e-9); i++) {
         double x = x_of(p, i * step);
         dtm_text_printf(p->text, "<path d=\"M%.2f %d v4\" stroke=\"#888\"/>", x, y);
-        dtm_text_printf(p->text, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\">%.6g</text>\n", x, y + 16, i * step);
+        dtm_text_printf(p->text, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\">%.6g</text>\n", x, y + 16,
+                        i * step);
     }
 }
 
@@ -124,7 +127,8 @@ static void draw_legend(picture *p) {
     for (int k = 0; k < 4; k++) {
         if (!there[k]) continue;
         colour c = shade(k, 0);
-        dtm_text_printf(p->text, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" fill=\"#%02x%02x%02x\"/>", x, y, c.red, c.green, c.blue);
+        dtm_text_printf(p->text, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" fill=\"#%02x%02x%02x\"/>", x, y, c.red,
+                        c.green, c.blue);
         dtm_text_printf(p->text, "<text x=\"%d\" y=\"%d\">%s</text>\n", x + 17, y + 10, names[k]);
         x += widths[k];
     }
@@ -133,18 +137,25 @@ static void draw_legend(picture *p) {
                                        t->directions == 2 ? "the other direction" : "later chunks");
 }
 
-void dtm_timeline_draw_svg(const dtm_timeline *t, const dtm_timeline_costs *costs, const dtm_timeline_times *times, dtm_text *text) {
+void dtm_timeline_draw_svg(const dtm_timeline *t, const dtm_timeline_costs *costs, const dtm_timeline_times *times,
+                           dtm_text *text) {
     picture p = {t, costs, times, text, times->makespan > 0 ? WIDTH / times->makespan : 1};
     int width = LEFT + WIDTH + RIGHT, height = y_of(t->ranks) + BOTTOM;
-    dtm_text_printf(text, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-                    "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"11\" fill=\"#222\">\n", width, height, width, height);
-    dtm_text_printf(text, "<defs><pattern id=\"wait\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\" "
-                    "patternTransform=\"rotate(45)\"><path d=\"M0 0 v4\" stroke=\"#c0504d\" stroke-width=\"1.4\"/></pattern></defs>\n");
+    dtm_text_printf(text,
+                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+                    "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"11\" fill=\"#222\">\n",
+                    width, height, width, height);
+    dtm_text_printf(
+        text,
+        "<defs><pattern id=\"wait\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\" "
+        "patternTransform=\"rotate(45)\"><path d=\"M0 0 v4\" stroke=\"#c0504d\" stroke-width=\"1.4\"/></pattern></defs>\n");
     dtm_text_printf(text, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", width, height);
     dtm_text_printf(text, "<text x=\"%d\" y=\"20\" font-size=\"14\" font-weight=\"bold\">%s</text>\n", LEFT, t->name);
-    dtm_text_printf(text, "<text x=\"%d\" y=\"35\" fill=\"#555\">%d ranks, %d microbatches, %d stages; time %.6g, bubble %.1f%%, "
-                    "exposed communication %.1f%%</text>\n", LEFT, t->ranks, t->microbatches, t->stages, times->makespan,
-                    100 * times->bubble, times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0);
+    dtm_text_printf(text,
+                    "<text x=\"%d\" y=\"35\" fill=\"#555\">%d ranks, %d microbatches, %d stages; time %.6g, bubble %.1f%%, "
+                    "exposed communication %.1f%%</text>\n",
+                    LEFT, t->ranks, t->microbatches, t->stages, times->makespan, 100 * times->bubble,
+                    times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0);
     dtm_text_printf(text, "<text x=\"%d\" y=\"35\" text-anchor=\"end\" fill=\"#555\">idle</text>", LEFT + WIDTH + 50);
     dtm_text_printf(text, "<text x=\"%d\" y=\"35\" text-anchor=\"end\" fill=\"#555\">memory</text>\n", LEFT + WIDTH + 110);
     for (int r = 0; r < t->ranks; r++) draw_rank(&p, r);

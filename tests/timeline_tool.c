@@ -96,19 +96,21 @@ static dtm_timeline *search_for(dtm_context *context, options *o) {
         if (o->fi >= 0) unit[u].hidden_input = (o->f + o->b - o->w - o->fi) * by;
         unit[u].held = o->held * share;
     }
-    dtm_timeline_problem p = {ranks, atoi(o->words[2]), units, unit, 0, layers, o->comm, 0, o->memory, o->no_copies, o->chunks, NULL, 0, o->effort};
+    dtm_timeline_problem p = {ranks, atoi(o->words[2]), units,        unit,      0,    layers, o->comm,
+                              0,     o->memory,         o->no_copies, o->chunks, NULL, 0,      o->effort};
     o->found = dtm_arena_alloc(arena, sizeof *o->found);
 #define a (*o->found)
     if (!dtm_timeline_search(context, arena, &p, &a)) return NULL;
     if (!strcmp(o->format, "table")) {
         for (int i = 0; i < a.n_rivals; i++)
             if (a.rivals[i].makespan < 1e300)
-                printf("%-24s V%d %-9s %9.4f  memory %g\n", a.rivals[i].name, a.rivals[i].chunks, a.rivals[i].balanced ? "balanced" : "even",
-                       a.rivals[i].makespan, a.rivals[i].memory);
-        printf("auto: %s placement %s V%d stages", a.timeline->name, dtm_placement_name(a.timeline->placement), a.timeline->chunks);
+                printf("%-24s V%d %-9s %9.4f  memory %g\n", a.rivals[i].name, a.rivals[i].chunks,
+                       a.rivals[i].balanced ? "balanced" : "even", a.rivals[i].makespan, a.rivals[i].memory);
+        printf("auto: %s placement %s V%d stages", a.timeline->name, dtm_placement_name(a.timeline->placement),
+               a.timeline->chunks);
         for (int s = 0; s < a.timeline->stages; s++) printf(" %d", a.units[s]);
-        printf("\nauto: %.4f memory %g, bound %.4f (%.2f%%), any cut %.4f (%.2f%%)\n", a.times->makespan, a.times->memory, a.bound,
-               100 * (a.times->makespan / a.bound - 1), a.least, 100 * (a.times->makespan / a.least - 1));
+        printf("\nauto: %.4f memory %g, bound %.4f (%.2f%%), any cut %.4f (%.2f%%)\n", a.times->makespan, a.times->memory,
+               a.bound, 100 * (a.times->makespan / a.bound - 1), a.least, 100 * (a.times->makespan / a.least - 1));
     }
     return a.timeline;
 #undef a
@@ -134,7 +136,8 @@ static dtm_timeline_costs costs_of(const dtm_timeline *t, const options *o) {
         if (sscanf(at, "%u:%lf", &s, &by) == 2 && s < n) scale[s] = by;
     }
     for (size_t s = 0; s < n; s++)
-        stage[s] = (dtm_stage_cost){o->f * scale[s], (o->b - o->w) * scale[s], o->w * scale[s], .kept = 1, .kept_for_weight = 1};
+        stage[s] =
+            (dtm_stage_cost){o->f * scale[s], (o->b - o->w) * scale[s], o->w * scale[s], .kept = 1, .kept_for_weight = 1};
     if (o->fb >= 0) {
         pair = dtm_arena_alloc(t->arena, n * n * sizeof *pair);
         for (size_t i = 0; i < n * n; i++) pair[i] = o->fb * (scale[i / n] > scale[i % n] ? scale[i / n] : scale[i % n]);

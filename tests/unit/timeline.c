@@ -123,7 +123,8 @@ static dtm_timeline_costs recorded_costs(dtm_arena *arena, const dtm_timeline *t
     for (const char *at = scale; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         unsigned s;
         double k;
-        if (sscanf(at, "%u:%lf", &s, &k) == 2 && s < n) by[s] = k, stage[s].forward *= k, stage[s].input *= k, stage[s].weight *= k;
+        if (sscanf(at, "%u:%lf", &s, &k) == 2 && s < n)
+            by[s] = k, stage[s].forward *= k, stage[s].input *= k, stage[s].weight *= k;
     }
     for (size_t i = 0; i < n * n; i++) pair[i] = atof(fb) * fmax(by[i / n], by[i % n]);
     c.stage = stage;
@@ -134,8 +135,8 @@ static dtm_timeline_costs recorded_costs(dtm_arena *arena, const dtm_timeline *t
 static void test_times_line(const char *line) {
     char file[64], fb[16], scale[64], peaks[256];
     double f, b, w, message, makespan, least, most, span;
-    int waiting, fields = sscanf(line, "%63s %lf %lf %lf %15s %lf %63s %lf %lf %lf %lf %255s %d", file, &f, &b, &w, fb, &message,
-                                 scale, &makespan, &least, &most, &span, peaks, &waiting);
+    int waiting, fields = sscanf(line, "%63s %lf %lf %lf %15s %lf %63s %lf %lf %lf %lf %255s %d", file, &f, &b, &w, fb,
+                                 &message, scale, &makespan, &least, &most, &span, peaks, &waiting);
     dtm_context *context = dtm_context_create();
     dtm_arena *arena = dtm_context_arena(context);
     dtm_timeline *t = parse(context, file, read_file(context, dtm_arena_printf(arena, "%s%s.txt", folder, file)));
@@ -180,7 +181,8 @@ static void test_times_by_hand(void) {
     dtm_timeline_costs costs = {2, stage, 0.5, 4, NULL}; /* F takes 0.5 + 2 / 4, B 0.5 + 1 / 4 */
     dtm_timeline_times *times = dtm_timeline_simulate(arena, t, &costs);
     /* rank 0: F0 0-1, F1 1-2, I0 6.75-7.75, W0 7.75-8.75, B1 12.75-14.75; rank 1: F0 2-4, I0 4-6, F1 6-8, B1 8-12, W0 12-14 */
-    CHECK(near(times->makespan, 14.75) && near(times->rank[1].last, 14) && near(times->rank[0].start[2], 6.75), "times by hand");
+    CHECK(near(times->makespan, 14.75) && near(times->rank[1].last, 14) && near(times->rank[0].start[2], 6.75),
+          "times by hand");
     CHECK(near(times->rank[0].exposed, 0.75 + 0.75) && near(times->rank[1].exposed, 1), "exposed by hand: %g %g",
           times->rank[0].exposed, times->rank[1].exposed);
     CHECK(near(times->rank[0].kept, 20) && near(times->rank[1].kept, 25) && near(times->memory, 225), "memory by hand");
@@ -208,8 +210,8 @@ static void test_grid(void) {
                         dtm_timeline_proof proof;
                         CHECK(dtm_timeline_prove(context, arena, t, &costs, NULL, &proof), "%s P=%d M=%d V=%d", name, p, m, v);
                         dtm_timeline_times *times = dtm_timeline_simulate(arena, t, &costs);
-                        CHECK(!times->stuck && times->slots <= proof.ample && proof.slots <= proof.ample, "%s P=%d M=%d V=%d: %d %d %d",
-                              name, p, m, v, times->slots, proof.slots, proof.ample);
+                        CHECK(!times->stuck && times->slots <= proof.ample && proof.slots <= proof.ample,
+                              "%s P=%d M=%d V=%d: %d %d %d", name, p, m, v, times->slots, proof.slots, proof.ample);
                         for (int r = 0; r < p; r++) CHECK(proof.rank[r].kept == times->rank[r].kept, "%s: memory", name);
                         dtm_text text = {arena, NULL, 0, 0};
                         dtm_timeline_print(t, &text);
@@ -233,27 +235,33 @@ static void test_not_defined(void) {
         int p, m, v;
         const char *wanted;
     } cases[] = {
-        {"dualpipe", 3, 8, 0, "error[E0902]: dualpipe needs an even number of ranks, there are 3\n"
-                              "   help: 4 ranks, or schedule = dualpipev, which takes any number\n"},
-        {"dualpipe", 4, 6, 0, "error[E0902]: dualpipe on 4 ranks needs at least 8 microbatches, there are 6\n"
-                              "   help: microbatches = 8, or schedule = zbv\n"},
-        {"dualpipe", 2, 5, 0, "error[E0902]: dualpipe sends half of the microbatches either way, 5 cannot be halved\n"
-                              "   help: microbatches = 6, or schedule = zbv\n"},
-        {"dualpipev", 2, 1, 0, "error[E0902]: dualpipev on 2 ranks needs at least 4 microbatches, there is 1\n"
-                               "   help: microbatches = 4, or schedule = zbv\n"},
+        {"dualpipe", 3, 8, 0,
+         "error[E0902]: dualpipe needs an even number of ranks, there are 3\n"
+         "   help: 4 ranks, or schedule = dualpipev, which takes any number\n"},
+        {"dualpipe", 4, 6, 0,
+         "error[E0902]: dualpipe on 4 ranks needs at least 8 microbatches, there are 6\n"
+         "   help: microbatches = 8, or schedule = zbv\n"},
+        {"dualpipe", 2, 5, 0,
+         "error[E0902]: dualpipe sends half of the microbatches either way, 5 cannot be halved\n"
+         "   help: microbatches = 6, or schedule = zbv\n"},
+        {"dualpipev", 2, 1, 0,
+         "error[E0902]: dualpipev on 2 ranks needs at least 4 microbatches, there is 1\n"
+         "   help: microbatches = 4, or schedule = zbv\n"},
         {"1f1b", 4, 8, 2, "error[E0902]: 1f1b has one chunk a rank, not 2\n   help: chunks = 1, or schedule = interleaved\n"},
         {"zbv", 4, 8, 3, "error[E0902]: zbv has two chunks a rank, not 3\n   help: chunks = 2, or schedule = interleaved\n"},
-        {"interleaved", 4, 8, 1, "error[E0902]: interleaved has at least two chunks a rank\n   help: chunks = 2, or schedule = 1f1b\n"},
+        {"interleaved", 4, 8, 1,
+         "error[E0902]: interleaved has at least two chunks a rank\n   help: chunks = 2, or schedule = 1f1b\n"},
         {"dualpip", 4, 8, 0, "error[E0902]: there is no schedule `dualpip`\n   help: schedule = dualpipe\n"},
-        {"zigzag", 4, 8, 0, "error[E0902]: there is no schedule `zigzag`\n"
-                            "   help: gpipe, 1f1b, interleaved, zbh1, zbv, dualpipe, dualpipev or auto\n"},
+        {"zigzag", 4, 8, 0,
+         "error[E0902]: there is no schedule `zigzag`\n"
+         "   help: gpipe, 1f1b, interleaved, zbh1, zbv, dualpipe, dualpipev or auto\n"},
         {"gpipe", 4, 0, 0, "error[E0902]: a pipeline has at least one rank, one microbatch and one chunk\n"},
         {"gpipe", 60000, 60000, 0, "error[E0902]: a timeline of more tasks than can be counted\n   help: fewer microbatches\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dtm_context *context = dtm_context_create();
-        dtm_timeline *t = dtm_timeline_order(context, dtm_context_arena(context), (dtm_span){0, 0, 0}, cases[i].name, cases[i].p,
-                                             cases[i].m, cases[i].v);
+        dtm_timeline *t = dtm_timeline_order(context, dtm_context_arena(context), (dtm_span){0, 0, 0}, cases[i].name,
+                                             cases[i].p, cases[i].m, cases[i].v);
         CHECK(!t, "%s P=%d M=%d V=%d", cases[i].name, cases[i].p, cases[i].m, cases[i].v);
         expect_text(cases[i].name, diagnostics(context), cases[i].wanted);
         dtm_context_destroy(context);
@@ -284,7 +292,8 @@ static void test_text(void) {
         {HEAD "F0 F1B0\n", "t:2:4: error[E0901]: a task is expected: F, B, I or W, a microbatch, and a chunk: F3, B0.1\n"},
         {HEAD "F0 F2\n", "t:2:4: error[E0901]: microbatch 2 of 2 (they count from 0)\n"},
         {HEAD "F0 F1.1\n", "t:2:4: error[E0901]: chunk 1 of 1 (they count from 0)\n"},
-        {"# t P=2 M=3 V=2 placement=bidir\nF1.0 F1.1\n", "t:2:6: error[E0901]: microbatch 1 of 1 of this direction (they count from 0)\n"},
+        {"# t P=2 M=3 V=2 placement=bidir\nF1.0 F1.1\n",
+         "t:2:6: error[E0901]: microbatch 1 of 1 of this direction (they count from 0)\n"},
         {HEAD "(F0+F1)\n", "t:2:1: error[E0901]: a pair is an F and a B or I: (F3.0+B1.1)\n"},
         {HEAD "(F0+W1)\n", "t:2:1: error[E0901]: a pair is an F and a B or I: (F3.0+B1.1)\n"},
         {HEAD "(F0 B1)\n", "t:2:1: error[E0901]: a pair is an F and a B or I: (F3.0+B1.1)\n"},
@@ -372,10 +381,10 @@ static void test_refusals(void) {
             "t:2:5: note: here it is sent\n"
             "   help: put the receives in the order of the sends\n");
     static const char *const lost[][2] = {
-        {"[S:F0>1] F0 [R:B0<1] B0\n[R:F0<0] F0 B0 [S:B0>0]\n",
-         "t:2:2: error[E0908]: rank 0 sends F0 of stage 0 before it is made\n    2 | [S:F0>1] F0 [R:B0<1] B0\n      |  ^^^^^^\n"},
-        {"F0 [S:F0>1] [R:B0<1] B0\n[R:F0<0] F0 B0\n",
-         "t:2:14: error[E0908]: rank 1 never sends B0 of stage 1\n    2 | F0 [S:F0>1] [R:B0<1] B0\n      |              ^^^^^^\n"},
+        {"[S:F0>1] F0 [R:B0<1] B0\n[R:F0<0] F0 B0 [S:B0>0]\n", "t:2:2: error[E0908]: rank 0 sends F0 of stage 0 before it is "
+                                                               "made\n    2 | [S:F0>1] F0 [R:B0<1] B0\n      |  ^^^^^^\n"},
+        {"F0 [S:F0>1] [R:B0<1] B0\n[R:F0<0] F0 B0\n", "t:2:14: error[E0908]: rank 1 never sends B0 of stage 1\n    2 | F0 "
+                                                      "[S:F0>1] [R:B0<1] B0\n      |              ^^^^^^\n"},
         {"F0 [S:F0>1] B0\n[R:F0<0] F0 B0 [S:B0>0]\n",
          "t:2:13: error[E0908]: rank 0 does B0 of stage 0 before it has received B0 of stage 1 from rank 1\n"
          "    2 | F0 [S:F0>1] B0\n      |             ^^\n"},
@@ -484,7 +493,8 @@ static void change(dtm_timeline *t) {
  * compared where both ends are in place. */
 static bool should_hold(const dtm_timeline *t, const dtm_timeline_costs *costs) {
     dtm_arena *arena = dtm_arena_create();
-    int *count = dtm_arena_alloc(arena, dtm_timeline_numbers(t) * sizeof *count), *place = dtm_arena_alloc(arena, dtm_timeline_numbers(t) * sizeof *place);
+    int *count = dtm_arena_alloc(arena, dtm_timeline_numbers(t) * sizeof *count),
+        *place = dtm_arena_alloc(arena, dtm_timeline_numbers(t) * sizeof *place);
     bool holds = true;
     for (int r = 0; r < t->ranks; r++)
         for (size_t i = 0; i < t->order[r].count; i++)
@@ -497,7 +507,8 @@ static bool should_hold(const dtm_timeline *t, const dtm_timeline_costs *costs) 
     for (int r = 0; r < t->ranks; r++)
         for (int c = 0; c < t->chunks; c++)
             for (int m = 0; m < dtm_timeline_passing(t, c); m++)
-                for (int k = 0; k < 3; k++) holds &= count[dtm_timeline_number(t, r, (dtm_task){(uint32_t)m, (uint16_t)c, 0}) + (uint32_t)k] == 1;
+                for (int k = 0; k < 3; k++)
+                    holds &= count[dtm_timeline_number(t, r, (dtm_task){(uint32_t)m, (uint16_t)c, 0}) + (uint32_t)k] == 1;
     dtm_timeline_times *times = dtm_timeline_simulate(arena, t, costs);
     holds = holds && !times->stuck;
     for (int r = 0; holds && r < t->ranks; r++) /* within a rank: strictly after what is needed; the clock lets pairs pass */
@@ -514,7 +525,8 @@ static bool should_hold(const dtm_timeline *t, const dtm_timeline_costs *costs) 
                 for (int kind = 0; kind < 3; kind += 2)
                     for (int m = 0; m < dtm_timeline_passing(t, c); m++)
                         for (int n = 0; n < dtm_timeline_passing(t, e); n++) {
-                            dtm_task x = {(uint32_t)m, (uint16_t)c, (uint8_t)kind}, y = {(uint32_t)n, (uint16_t)e, (uint8_t)kind};
+                            dtm_task x = {(uint32_t)m, (uint16_t)c, (uint8_t)kind},
+                                     y = {(uint32_t)n, (uint16_t)e, (uint8_t)kind};
                             int cx, cy, to = dtm_timeline_sends(t, a, x, &cx);
                             if (to < 0 || dtm_timeline_sends(t, a, y, &cy) != to) continue;
                             dtm_task ux = {x.microbatch, (uint16_t)cx, x.kind}, uy = {y.microbatch, (uint16_t)cy, y.kind};
@@ -542,7 +554,8 @@ static void test_random(int rounds) {
         CHECK(holds == (dtm_error_count(context) == 0), "round %d: an error exactly where it does not hold", round);
         if (holds) {
             dtm_timeline_times *times = dtm_timeline_simulate(arena, t, &costs);
-            CHECK(times->slots <= proof.ample && proof.slots <= proof.ample, "round %d: slots %d %d %d", round, times->slots, proof.slots, proof.ample);
+            CHECK(times->slots <= proof.ample && proof.slots <= proof.ample, "round %d: slots %d %d %d", round, times->slots,
+                  proof.slots, proof.ample);
             for (int r = 0; r < t->ranks; r++) CHECK(proof.rank[r].kept == times->rank[r].kept, "round %d: memory", round);
             dtm_timeline_limits limits = {.receive_slots = proof.slots};
             CHECK(dtm_timeline_prove(context, arena, t, &costs, &limits, &proof), "round %d: with the slots it needs", round);

@@ -128,7 +128,8 @@ static double least(const search_instance *in, double known, long *visited) {
         for (int k = 0; k < 2; k++)
             for (int m = 0; m < MOST_COUNT; m++) p.there[n][k][m] = !k && in->nodes[n].before < 0 ? 0 : INFINITY;
     for (int n = 0; n < in->n_nodes; n++)
-        p.left[in->nodes[n].rank] += in->nodes[n].count * (in->nodes[n].time[DTM_TASK_FORWARD] + in->nodes[n].time[DTM_TASK_BACKWARD]);
+        p.left[in->nodes[n].rank] +=
+            in->nodes[n].count * (in->nodes[n].time[DTM_TASK_FORWARD] + in->nodes[n].time[DTM_TASK_BACKWARD]);
     go_on(&b, &p);
     *visited += b.visited;
     return b.best;
@@ -172,8 +173,8 @@ static void test_bounds(int rounds) {
         state = (uint64_t)round * 7919 + 1;
         dtm_timeline_costs costs = {stages, draw_units(arena, stages, shapes[k].pairs), 0.5 * draw(3), draw(2), NULL};
         double memory = draw(2) ? 0 : 3 + draw(8);
-        search_instance *in = search_instance_create(arena, &costs, shapes[k].placement, shapes[k].ranks, shapes[k].microbatches,
-                                                     shapes[k].chunks, memory);
+        search_instance *in = search_instance_create(arena, &costs, shapes[k].placement, shapes[k].ranks,
+                                                     shapes[k].microbatches, shapes[k].chunks, memory);
         if (in) {
             search_dispatcher *d = search_dispatcher_create(arena, in);
             search_policy policy = search_policy_create(arena, in);
@@ -288,8 +289,8 @@ static dtm_timeline_answer searched(dtm_context *context, const model *m) {
     if (!a.timeline || !again.timeline) exit(1);
     CHECK(a.times->makespan <= best_rival(&a, 99, true) * (1 + 1e-9), "a rival is quicker: %g, %g", best_rival(&a, 99, true),
           a.times->makespan);
-    CHECK(a.bound <= a.times->makespan * (1 + 1e-9) && a.least <= a.times->makespan * (1 + 1e-9), "bounds %g, %g of %g", a.bound,
-          a.least, a.times->makespan);
+    CHECK(a.bound <= a.times->makespan * (1 + 1e-9) && a.least <= a.times->makespan * (1 + 1e-9), "bounds %g, %g of %g",
+          a.bound, a.least, a.times->makespan);
     dtm_timeline_limits limits = {.memory = m->memory};
     dtm_timeline_proof proof;
     CHECK(dtm_timeline_prove(context, arena, a.timeline, &a.costs, &limits, &proof), "not proved");
