@@ -361,11 +361,10 @@ static void shake(searcher *s, candidate *c, double until) {
     }
 }
 
-static double peak(const searcher *s, const search_instance *in, const search_plan *plan) {
+static double peak(const search_instance *in, const search_plan *plan) {
     dtm_arena *arena = dtm_arena_create();
     dtm_timeline *t = search_plan_timeline(arena, in, plan, "auto");
     double memory = dtm_timeline_simulate(arena, t, in->costs)->memory;
-    (void)s;
     dtm_arena_destroy(arena);
     return memory;
 }
@@ -375,7 +374,7 @@ static double peak(const searcher *s, const search_instance *in, const search_pl
 /* Looks for a plan as quick as the best within less memory than it takes: by halves, as long as the budget lasts. */
 static void squeeze(searcher *s) {
     candidate *c = s->best_of, tight = *c;
-    double high = peak(s, c->instance, &s->best_plan), low = 0;
+    double high = peak(c->instance, &s->best_plan), low = 0;
     for (int round = 0; round < 6 && s->spent < s->budget; round++) {
         double memory = low > 0 ? (low + high) / 2 : high * 0.6;
         bool found = false;
@@ -392,7 +391,7 @@ static void squeeze(searcher *s) {
         }
         if (found) {
             search_plan_copy(c->instance, &s->best_plan, &s->plan);
-            high = peak(s, c->instance, &s->best_plan);
+            high = peak(c->instance, &s->best_plan);
         } else {
             low = memory;
         }
@@ -418,6 +417,7 @@ static void answer_with(searcher *s, dtm_timeline_answer *answer) {
     const published *r = s->n_rivals ? &s->rivals[0] : NULL;
     const candidate *c = s->best_of;
     bool rival = r && (!c || r->time * same < s->best_plan.makespan);
+    if (r && c && !rival && r->time <= s->best_plan.makespan * same) rival = r->memory < peak(c->instance, &s->best_plan);
     int stages = rival ? r->order->stages : c->stages;
     answer->units = copy_units(s->arena, rival ? r->units : c->units, stages);
     answer->costs = search_cut_costs(s->arena, s->problem, stages, answer->units);

@@ -10,13 +10,14 @@
  *
  * timeline_tool auto RANKS MICROBATCHES LAYERS [OPTION]..: searches for one; layers share the cost of a full stage a rank.
  *
- *     --format table      all rivals, the answer and its bounds
+ *     --format table      all rivals, the answer and its bounds; --format row: the best rivals alone
  *     --head k            a head that costs as much as k layers; --held m bytes a full stage holds; --fi c cost of a pair of
  *                         F and I; --chunks n at most; --copies no: every stage on one rank; --effort x
  *
  * FILE may be `-`. It is what `dtmc timeline` will be, without a model. */
 #include "passes/timeline.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +78,50 @@ static dtm_timeline *read_file(dtm_context *context, const char *name) {
     return dtm_timeline_parse(context, text.arena, dtm_source_add(context, name, text.length ? text.data : "", text.length));
 }
 
+/* The best published schedule with at most so many chunks, its stages cut evenly, or balanced too. */
+static const dtm_timeline_rival *best_rival(const dtm_timeline_answer *a, int chunks, bool balanced) {
+    const dtm_timeline_rival *best = NULL;
+    for (int i = 0; i < a->n_rivals; i++) {
+        const dtm_timeline_rival *r = &a->rivals[i];
+        if (r->makespan < 1e300 && r->chunks <= chunks && (balanced || !r->balanced) && (!best || r->makespan < best->makespan * (1 - 1e-9)))
+            best = r;
+    }
+    return best;
+}
+
+static void print_answer(const dtm_timeline_answer *a) {
+    const dtm_timeline *t = a->timeline;
+    double time = a->times->makespan;
+    printf("auto     %9.3f  %s, %d chunk%s a rank, memory %.4g\n", time, dtm_placement_name(t->placement), t->chunks,
+           t->chunks == 1 ? "" : "s", a->times->memory);
+    printf("at least %9.3f  for these stages (%.1f%% less), %.3f for any (%.1f%% less)\n", a->bound,
+           fmax(0, 100 * (1 - a->bound / time)), a->least, fmax(0, 100 * (1 - a->least / time)));
+}
+
+static void print_table(const dtm_timeline_answer *a) {
+    for (int i = 0; i < a->n_rivals; i++) {
+        const dtm_timeline_rival *r = &a->rivals[i];
+        if (r->makespan < 1e300)
+            printf("%-24s V%d %-9s %9.3f  memory %.4g\n", r->name, r->chunks, r->balanced ? "balanced" : "even", r->makespan,
+                   r->memory);
+    }
+    printf("stages:");
+    for (int s = 0; s < a->timeline->stages; s++) printf(" %d", a->units[s]);
+    printf("\n");
+    print_answer(a);
+}
+
+/* The best published ones: with layers shared out evenly and at most two chunks a rank, as they were published, and any. */
+static void print_row(const dtm_timeline_answer *a) {
+    const dtm_timeline_rival *plain = best_rival(a, 2, false), *any = best_rival(a, 99, true);
+    if (plain) printf("best     %9.3f  %s, %d chunk%s a rank, memory %.4g\n", plain->makespan, plain->name, plain->chunks,
+                      plain->chunks == 1 ? "" : "s", plain->memory);
+    if (any && any != plain)
+        printf("or       %9.3f  %s, %d chunk%s a rank%s, memory %.4g\n", any->makespan, any->name, any->chunks,
+               any->chunks == 1 ? "" : "s", any->balanced ? ", stages balanced" : "", any->memory);
+    print_answer(a);
+}
+
 /* auto RANKS MICROBATCHES LAYERS [CHUNKS]: a table of rivals, and the timeline in the format wanted. */
 static dtm_timeline *search_for(dtm_context *context, options *o) {
     dtm_arena *arena = dtm_context_arena(context);
@@ -101,17 +146,8 @@ static dtm_timeline *search_for(dtm_context *context, options *o) {
     o->found = dtm_arena_alloc(arena, sizeof *o->found);
 #define a (*o->found)
     if (!dtm_timeline_search(context, arena, &p, &a)) return NULL;
-    if (!strcmp(o->format, "table")) {
-        for (int i = 0; i < a.n_rivals; i++)
-            if (a.rivals[i].makespan < 1e300)
-                printf("%-24s V%d %-9s %9.4f  memory %g\n", a.rivals[i].name, a.rivals[i].chunks,
-                       a.rivals[i].balanced ? "balanced" : "even", a.rivals[i].makespan, a.rivals[i].memory);
-        printf("auto: %s placement %s V%d stages", a.timeline->name, dtm_placement_name(a.timeline->placement),
-               a.timeline->chunks);
-        for (int s = 0; s < a.timeline->stages; s++) printf(" %d", a.units[s]);
-        printf("\nauto: %.4f memory %g, bound %.4f (%.2f%%), any cut %.4f (%.2f%%)\n", a.times->makespan, a.times->memory,
-               a.bound, 100 * (a.times->makespan / a.bound - 1), a.least, 100 * (a.times->makespan / a.least - 1));
-    }
+    if (!strcmp(o->format, "table")) print_table(&a);
+    if (!strcmp(o->format, "row")) print_row(&a);
     return a.timeline;
 #undef a
 }
@@ -187,7 +223,7 @@ int main(int count, char **words) {
     } else if (!strcmp(o.format, "orders")) {
         dtm_timeline_print(t, &text);
         fputs(text.data, stdout);
-    } else if (!strcmp(o.format, "table")) {
+    } else if (!strcmp(o.format, "table") || !strcmp(o.format, "row")) {
     } else if (!strcmp(o.format, "times")) {
         print_times(t, &o);
     } else if (!strcmp(o.format, "proof")) {
