@@ -87,7 +87,7 @@ static void dtm_yyerror(dtm_span *location, dtm_parser *parser, const char *mess
 %type <dim> dim
 %type <type> type shape dims dim_list
 %type <target> target
-%type <targets> targets shared_names
+%type <targets> targets shared_names loss_bucket
 %type <binding> binding
 %type <bindings> bindings settings_opt mesh_opt
 %type <expectation> expectation
@@ -152,6 +152,7 @@ model_statement: INPUT shared_names ':' type { $$ = dtm_ast_input(parser, $1, $2
     | NAME '(' clauses_opt ')' { $$ = dtm_ast_call_statement(parser, $1, $3, @$); }
     | LOSS '=' expr { $$ = dtm_ast_loss(parser, $1, NULL, $3); }
     | LOSS ':' type '=' expr { $$ = dtm_ast_loss(parser, $1, $3, $5); }
+    | loss_bucket '=' expr { $$ = dtm_ast_assign(parser, $1, $3); }
     | REPORT target '=' expr { $$ = dtm_ast_named_value(parser, DTM_STATEMENT_REPORT, $1, $2, $4); }
     | OUTPUT target '=' expr { $$ = dtm_ast_named_value(parser, DTM_STATEMENT_OUTPUT, $1, $2, $4); }
     | RETURN expr { $$ = dtm_ast_valued(parser, DTM_STATEMENT_RETURN, $1, $2); }
@@ -164,6 +165,11 @@ targets: target { $$ = dtm_ast_target(parser, (dtm_targets){0}, $1); }
     ;
 target: any_name { $$ = (dtm_target){$1, NULL}; }
     | any_name ':' type { $$ = (dtm_target){$1, $3}; }
+    ;
+/* In a dump: the first of the tensors of a bucket. */
+loss_bucket: LOSS ':' type ',' target
+        { $$ = dtm_ast_target(parser, dtm_ast_target(parser, (dtm_targets){0}, (dtm_target){dtm_ast_name($1), $3}), $5); }
+    | loss_bucket ',' target { $$ = dtm_ast_target(parser, $1, $3); }
     ;
 initial: %empty { $$ = NULL; } | '=' expr { $$ = $2; } ;
 flags: %empty { $$ = dtm_ast_weight_parts(parser); }

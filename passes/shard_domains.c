@@ -60,13 +60,15 @@ static void offer_carried(const shard *s, dtm_value value, int axis, shard_domai
         if (all.choices[i] == CHOICE_STATE + STATE_SUM) offer(d, all.choices[i]);
 }
 
-/* The layout kept, and what else it may be on the axes that the rule leaves free. */
+/* The layout kept, and what else it may be on the axes that the rule leaves free. A weight is stored: never a term. */
 static void offer_kept(const shard *s, dtm_op op, int axis, shard_domain *d) {
     const dtm_keep_rule *keep = s->ops[op].keep;
     dtm_value value = s->module->ops[op].results[0];
+    dtm_op def = s->module->values[s->module->ops[op].operands[0]].def;
+    bool stored = s->module->ops[def].kind == DTM_OP_WEIGHT || s->module->ops[def].kind == DTM_OP_STATE;
     const dtm_type_data *type = dtm_value_type(s->module, value);
     shard_domain all = {0};
-    offer_states(s, value, axis, true, &all);
+    offer_states(s, value, axis, !stored, &all);
     for (int dim = 0; dim < type->rank; dim++) offer(&all, (shard_choice)(CHOICE_STATE + STATE_DIM + dim));
     for (int i = 0; i < all.count; i++)
         if (keep_allows(s, keep, type, axis, all.choices[i] - CHOICE_STATE)) offer(d, all.choices[i]);

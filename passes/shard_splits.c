@@ -13,6 +13,28 @@ static bool keep_names(const shard *s, const dtm_keep_rule *keep, dtm_value valu
     return (repeat ? m->ops[repeat].attributes.name : 0) == keep->region;
 }
 
+/* A dimension that no value of the name has is a slip. */
+static void check_keep(shard *s, const dtm_keep_rule *keep) {
+    dtm_module *m = s->module;
+    dtm_value named = 0;
+    uint16_t lacking = (uint16_t)((1u << keep->count) - 1);
+    for (dtm_value v = 1; v < m->n_values; v++) {
+        dtm_op def = m->values[v].def;
+        if (!def || !m->ops[def].region || !keep_names(s, keep, v)) continue;
+        named = v;
+        for (int d = 0; d < keep->count; d++)
+            if (dtm_type_dim_index(dtm_value_type(m, v), keep->dims[d].dim) >= 0) lacking &= (uint16_t)~(1u << d);
+    }
+    if (!named || !lacking) return;
+    dtm_text type = {.arena = s->arena};
+    dtm_type_print(m, m->values[named].type, false, &type);
+    dtm_error(m->context, keep->span, 235, "`keep` names the dimension %s, which %s has not: it is %.*s",
+              dtm_dim_name(m, keep->dims[__builtin_ctz(lacking)].dim), dtm_string_text(m->context, keep->value), (int)type.length,
+              type.data);
+    dtm_help(m->context, "name its own dimensions");
+    s->failed = true;
+}
+
 /* `keep x`: all readers of x read a relayout of it instead, whose layout is the one kept. */
 static void insert_keeps(shard *s) {
     dtm_module *m = s->module;
@@ -44,7 +66,8 @@ void shard_rules(shard *s) {
         }
     for (size_t i = 0; i < m->settings.n_splits; i++) s->rules[m->settings.splits[i].axis] = &m->settings.splits[i];
     shard_time_rule(s);
-    if (s->axes) insert_keeps(s);
+    for (size_t k = 0; k < m->settings.n_keeps; k++) check_keep(s, &m->settings.keeps[k]);
+    if (s->axes && !s->failed) insert_keeps(s);
 }
 
 /* ---- the first dimension listed ---- */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The tensors of a file: those weights that `wanted` chooses, copy by copy. first[w] is the index of weight w's first.
@@ -172,6 +173,10 @@ void dtm_checkpoint_discard_all(void) {
 }
 
 bool dtm_check_writable(const char *path, dtm_status *status) {
+    struct stat there;
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) /* it would be replaced */
+        return dtm_status_fail(status, "cannot write %s: it is %s; name a file", path,
+                               S_ISDIR(there.st_mode) ? "a folder" : "no regular file");
     char partial[PATH_MAX];
     snprintf(partial, sizeof partial, "%.4000s.partial", path);
     int descriptor = open(partial, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);

@@ -93,6 +93,11 @@ int dtm_command_build(const dtm_options *options) {
         fprintf(stderr, "dtmc build: no target `%s`; this version has `cpu`\n", options->target);
         return 2;
     }
+    struct stat there;
+    if (stat(options->output, &there) == 0 && !S_ISREG(there.st_mode)) { /* it would be replaced */
+        fprintf(stderr, "dtmc build: %s is %s; name a file\n", options->output, S_ISDIR(there.st_mode) ? "a folder" : "no regular file");
+        return 1;
+    }
     dtm_context *context = dtm_context_create();
     dtm_module *module = dtm_compile(context, options, NULL);
     bool failed = !module || !keeps_contracts(module);
