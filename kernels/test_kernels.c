@@ -3,6 +3,7 @@
  * Buffers are allocated to the byte, workspaces too, filled with NaN: reading what was not written, or beyond an end
  * (with a sanitizer), shows. Every kernel is run whole and again in random parts, which must give the same bits. */
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_backward.h"
 #include "kernels/cpu/library.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/pack.h"

@@ -196,14 +196,19 @@ DTM_INLINE int64_t dtm_panel_at(int64_t j, int64_t depth) {
     return j / DTM_TILE_COLS * DTM_TILE_COLS * depth + j % DTM_TILE_COLS;
 }
 
+/* How many vectors wide the next tile is: as many as there are kernels for, and no more than the columns left need. */
+DTM_INLINE int dtm_tile_vecs(int64_t left) {
+    int vecs = DTM_TILE_VECS;
+    while (vecs > 1 && left <= (vecs - 1) * DTM_LANES) vecs--;
+    return vecs == 3 ? 2 : vecs;
+}
+
 /* Many tiles: c[rows, cols] (+)= alpha * a b by one `whole` whose cols is ignored. b is packed into panels (then b_row
  * is DTM_TILE_COLS), or plain rows. A column of tiles is done before the next, so that a panel of b stays in the cache.
  */
 DTM_NOINLINE void dtm_tiles_run(const dtm_tile *whole, int64_t rows, int64_t cols, int packed) {
     for (int64_t j = 0; j < cols;) {
-        int vecs = DTM_TILE_VECS;
-        while (vecs > 1 && cols - j <= (vecs - 1) * DTM_LANES) vecs--;
-        if (vecs == 3) vecs = 2;
+        const int vecs = dtm_tile_vecs(cols - j);
         dtm_tile t = *whole;
         t.b = whole->b + (packed ? dtm_panel_at(j, whole->depth) : j);
         t.cols = DTM_MIN(cols - j, vecs * DTM_LANES);

@@ -1,6 +1,7 @@
 /* Compiled once per instruction set. */
 #include "kernels/cpu/level.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_backward.h"
 #include "kernels/cpu/library.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/pack.h"
