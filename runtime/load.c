@@ -13,6 +13,8 @@
 
 /* Arenas from here on ask for huge pages: below, one huge page would be a good part of it. */
 static const int64_t HUGE_PAGES_FROM = (int64_t)64 << 20;
+/* Scratch does so early: products pack their operands there and read them again and again. */
+static const int64_t HUGE_SCRATCH_FROM = (int64_t)4 << 20;
 
 /* ---- what must be alike on all ranks ---- */
 
@@ -360,25 +362,25 @@ static bool make_arguments(dtm_rank *rank, dtm_status *status) {
     return dtm_status_fail(status, "out of memory for kernels' arguments");
 }
 
-static void *map(int64_t bytes) {
+static void *map(int64_t bytes, int64_t huge_pages_from) {
     if (bytes == 0) bytes = 1;
     void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return NULL;
-    if (bytes >= HUGE_PAGES_FROM) madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
+    if (bytes >= huge_pages_from) madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
     return memory;
 }
 
 static bool make_memory(dtm_rank *rank, dtm_status *status) {
     const dtm_plan *plan = rank->plan;
     if (!make_arguments(rank, status)) return false;
-    rank->arena = map(plan->arena_bytes);
+    rank->arena = map(plan->arena_bytes, HUGE_PAGES_FROM);
     if (!rank->arena)
         return dtm_status_fail(status,
                                "rank %d needs %.1f MiB of memory, and the system does not give it: shard more, or "
                                "take more microbatches or smaller dimensions",
                                dtm_comm_rank(rank->comm), (double)plan->arena_bytes / 1048576);
     rank->scratch_bytes = scratch_needed(rank);
-    rank->scratch = map(rank->scratch_bytes * rank->threads);
+    rank->scratch = map(rank->scratch_bytes * rank->threads, HUGE_SCRATCH_FROM);
     if (rank->scratch) return true;
     return dtm_status_fail(status, "out of memory for the scratch of %d threads", rank->threads);
 }
