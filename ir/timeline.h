@@ -71,7 +71,7 @@ typedef struct dtm_timeline {
 } dtm_timeline;
 
 /* What the numbers may be: the tasks of all, at most DTM_TIMELINE_TASKS, are counted in 32 bits. */
-enum { DTM_TIMELINE_RANKS = 1 << 16, DTM_TIMELINE_TASKS = 1 << 26 };
+enum { DTM_TIMELINE_RANKS = 1 << 12, DTM_TIMELINE_TASKS = 1 << 24 };
 
 /* An empty timeline. single has one chunk, bidir two (for any other number: dtm_broken). */
 dtm_timeline *dtm_timeline_create(dtm_arena *arena, const char *name, dtm_placement placement, int ranks, int microbatches,

@@ -87,7 +87,8 @@ static void add_candidate(searcher *s, dtm_placement placement, int chunks, cons
         if (c->placement == placement && c->chunks == chunks && memcmp(c->units, units, (size_t)stages * sizeof *units) == 0)
             return;
     }
-    if (s->n_candidates == MOST_CANDIDATES) return;
+    double work = 3.0 * p->ranks * chunks * p->microbatches;
+    if (s->n_candidates == MOST_CANDIDATES || work > DTM_TIMELINE_TASKS || (chunks > 2 && work > s->budget / 8)) return;
     candidate *c = &s->candidates[s->n_candidates];
     *c = (candidate){placement, chunks, stages, .best = INFINITY};
     c->units = copy_units(s->scratch, units, stages);
@@ -96,7 +97,7 @@ static void add_candidate(searcher *s, dtm_placement placement, int chunks, cons
     c->instance = search_instance_create(s->scratch, c->costs, placement, p->ranks, p->microbatches, chunks, s->memory);
     if (!c->instance) return;
     c->bound = search_bound(c->instance);
-    c->work = 3.0 * c->instance->n_nodes * p->microbatches;
+    c->work = work;
     s->n_candidates++;
 }
 
@@ -461,7 +462,7 @@ static void search(searcher *s, dtm_timeline_answer *answer) {
 static bool search_within(dtm_arena *arena, const dtm_timeline_problem *p, double memory, dtm_timeline_answer *answer) {
     double tasks = 3.0 * p->ranks * p->microbatches, effort = p->effort > 0 ? p->effort : 1;
     searcher s = {.problem = p, .arena = arena, .scratch = dtm_arena_create(), .state = 1, .memory = memory};
-    s.budget = effort * (fmin(4e6, 12000 * tasks) + 300 * tasks);
+    s.budget = effort * (fmin(4e6, 12000 * tasks) + fmin(300 * tasks, 2e7));
     *answer = (dtm_timeline_answer){.least = INFINITY};
     search(&s, answer);
     bool found = s.best_of || s.n_rivals;

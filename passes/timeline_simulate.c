@@ -230,6 +230,7 @@ static size_t channel(const simulation *s, int from, int to, bool forward, bool 
             if ((needs[count - 1].task.kind == DTM_TASK_FORWARD) != forward) continue;
             double made = s->ends[dtm_timeline_number(t, from, needs[count - 1].task)];
             double gone = used_up ? r->end[i] : r->start[i];
+            if (isnan(made)) continue; /* it is never made, though a group says so: not proved */
             events[n++] = (event){made, 1};
             events[n++] = (event){gone, gone > made ? -1 : 2};
         }

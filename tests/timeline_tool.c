@@ -83,7 +83,8 @@ static const dtm_timeline_rival *best_rival(const dtm_timeline_answer *a, int ch
     const dtm_timeline_rival *best = NULL;
     for (int i = 0; i < a->n_rivals; i++) {
         const dtm_timeline_rival *r = &a->rivals[i];
-        if (r->makespan < 1e300 && r->chunks <= chunks && (balanced || !r->balanced) && (!best || r->makespan < best->makespan * (1 - 1e-9)))
+        if (r->makespan < 1e300 && r->chunks <= chunks && (balanced || !r->balanced) &&
+            (!best || r->makespan < best->makespan * (1 - 1e-9)))
             best = r;
     }
     return best;

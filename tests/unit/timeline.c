@@ -571,6 +571,43 @@ static void test_random(int rounds) {
     CHECK(right * 3 > rounds && wrong * 4 > rounds, "%d right, %d wrong", right, wrong);
 }
 
+/* Text with a few bytes changed, gone or twice: it is read or refused, and what is read is proved or refused. */
+static void test_mutated(int rounds) {
+    static const char *const files[] = {"dualpipe_P4_M8.txt", "dualpipe_P4_M8.comm.txt", "interleaved_P2_M4_V2.comm.txt",
+                                        "vmin_P4_M8.txt", "1f1b_P2_M4.comm.txt"};
+    int read = 0;
+    for (int round = 0; round < rounds; round++) {
+        dtm_context *context = dtm_context_create();
+        dtm_arena *arena = dtm_context_arena(context);
+        state = (uint64_t)round * 31337 + 7;
+        char *text = read_file(context, dtm_arena_printf(arena, "%s%s", folder, files[draw(5)]));
+        size_t length = strlen(text);
+        for (int i = 1 + draw(3); i > 0; i--) {
+            size_t at = (size_t)draw((int)length), to = (size_t)draw((int)length);
+            if (draw(3) == 0) at = (size_t)draw(100);
+            switch (draw(4)) {
+            case 0: text[at] = "FBIW0123456789.()+[]SR:<># \n"[draw(29)]; break;
+            case 1: memmove(text + at, text + at + 1, length - at); break;
+            case 2: text[at] = text[to]; break;
+            case 3: text[at] = (char)draw(256); break;
+            }
+            length = strlen(text);
+        }
+        dtm_timeline *t = parse(context, "mutated", text);
+        CHECK((t == NULL) == (dtm_error_count(context) > 0), "round %d: an error exactly where nothing is read", round);
+        if (t) {
+            dtm_timeline_costs costs = uniform(arena, t->stages, 1, 1, 1, 0.5);
+            dtm_timeline_proof proof;
+            bool holds = dtm_timeline_prove(context, arena, t, &costs, NULL, &proof);
+            dtm_timeline_times *times = dtm_timeline_simulate(arena, t, &costs);
+            CHECK(!holds || !times->stuck, "round %d: proved, but it stands still", round);
+            read++;
+        }
+        dtm_context_destroy(context);
+    }
+    CHECK(read * 20 > rounds, "%d read", read);
+}
+
 int main(int count, char **words) {
     int scale = count > 1 ? atoi(words[1]) : 1;
     test_recorded();
@@ -582,6 +619,7 @@ int main(int count, char **words) {
     test_refusals();
     test_memory();
     test_random(1000 * scale);
+    test_mutated(1000 * scale);
     printf("%d checks, %d failures\n", checks, failures);
     return failures != 0;
 }

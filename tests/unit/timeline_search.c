@@ -366,6 +366,37 @@ static void test_random(int rounds) {
     }
 }
 
+/* Stages as they are given, fewer units than ranks, and messages whose receive slots take memory. */
+static void test_given(void) {
+    dtm_context *context = dtm_context_create();
+    dtm_arena *arena = dtm_context_arena(context);
+    model m = {1, 1, 1, .ranks = 4, .microbatches = 8, .layers = 16};
+    static const int stages[] = {1, 3, 2, 2, 2, 2, 1, 3};
+    dtm_timeline_problem p = problem_of(arena, &m);
+    p.stages = stages;
+    p.n_stages = 8;
+    dtm_timeline_answer a;
+    CHECK(dtm_timeline_search(context, arena, &p, &a) && a.timeline->stages == 8 && a.timeline->chunks == 2, "eight stages");
+    CHECK(memcmp(a.units, stages, sizeof stages) == 0 && a.least <= a.times->makespan + 1e-9, "the stages given");
+    p.stages = NULL;
+    p.units = p.layers = 3;
+    CHECK(dtm_timeline_search(context, arena, &p, &a) && a.timeline->ranks == 4, "three units on four ranks");
+    int sum = 0;
+    for (int s = 0; s < a.timeline->stages; s++) sum += a.units[s];
+    CHECK(sum == 3, "%d units", sum);
+    p = problem_of(arena, &m);
+    dtm_stage_cost *unit = dtm_arena_alloc(arena, 16 * sizeof *unit);
+    for (int u = 0; u < 16; u++) unit[u] = p.unit[u], unit[u].forward_bytes = unit[u].backward_bytes = 0.5;
+    p.unit = unit;
+    p.memory = 4;
+    dtm_timeline_proof proof;
+    dtm_timeline_limits limits = {.memory = 4};
+    CHECK(dtm_timeline_search(context, arena, &p, &a), "with messages that take memory");
+    CHECK(dtm_timeline_prove(context, arena, a.timeline, &a.costs, &limits, &proof), "their slots are counted");
+    dtm_diagnostics_print(context, stderr, false);
+    dtm_context_destroy(context);
+}
+
 static void test_refusal(void) {
     dtm_context *context = dtm_context_create();
     model m = {1, 1, 1, .memory = 0.5, .ranks = 2, .microbatches = 4, .layers = 4};
@@ -402,6 +433,7 @@ int main(int count, char **words) {
     test_cases();
     test_heuristics();
     test_random(40 * scale);
+    test_given();
     test_refusal();
     test_time();
     printf("%d checks, %d failures\n", checks, failures);
