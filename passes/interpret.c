@@ -2,7 +2,6 @@
  * next. There is no control flow that depends on data, so collectives are plain functions over all ranks' blocks. */
 #include "passes/interpret_state.h"
 
-#include <math.h>
 #include <string.h>
 
 bool dtm_run_error(dtm_run *run, const dtm_op_data *op, const char *format, ...) {
@@ -532,26 +531,6 @@ static bool run_last(dtm_run *run, const dtm_op_data *op) {
     return from != SIZE_MAX && alias(run, op, source, from);
 }
 
-/* The next of a row of numbers in [0, 1). */
-static double next_lot(dtm_run *run) {
-    uint64_t x = run->options.rounding + ++run->lots * 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
-}
-
-/* Rounds up or down with the odds that make the mean exact. */
-static void round_by_lot(dtm_run *run, dtm_type type, int64_t elements, double *data) {
-    if (run->module->types[type].dtype != DTM_F32) return;
-    for (int64_t i = 0; i < elements; i++) {
-        float near = (float)data[i];
-        if ((double)near == data[i] || !isfinite(near)) continue;
-        float other = nextafterf(near, data[i] > (double)near ? INFINITY : -INFINITY);
-        double share = (data[i] - (double)near) / ((double)other - (double)near), lot = next_lot(run);
-        data[i] = (double)(lot < share ? other : near);
-    }
-}
-
 static bool run_accumulate(dtm_run *run, const dtm_op_data *op) {
     dtm_value source = op->operands[0], value = op->results[0];
     dtm_type type = run->module->values[value].type, from_type = run->module->values[source].type;
@@ -576,7 +555,6 @@ static bool run_accumulate(dtm_run *run, const dtm_op_data *op) {
                 sum[i] += term[i];
             else if (!(term[i] <= sum[i]))
                 sum[i] = term[i];
-        if (run->options.rounding) round_by_lot(run, type, elements, sum);
     }
     dtm_storage_write(run, value, slot);
     return true;
@@ -632,8 +610,6 @@ static bool run_local(dtm_run *run, const dtm_op_data *op) {
         }
         dtm_call call = {run, op, rank, op->n_operands, op->n_results, operands, results};
         if (!rule(&call)) return false;
-        for (uint32_t i = 0; i < op->n_results && run->options.rounding; i++)
-            round_by_lot(run, run->module->values[op->results[i]].type, results[i].extent->elements, results[i].data);
     }
     return true;
 }

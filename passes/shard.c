@@ -8,7 +8,7 @@
  *
  * 1. rules (shard_splits.c): on each axis an operator is split along the first dimension listed that it has. That leaves
  *    open what has none of them, what may stay pending, and what comes from nowhere or is handed on: a list of choices.
- * 2. choice (shard_choose.c): one axis after the other, the choices of least modelled time, exactly (shard_search.c).
+ * 2. choice (shard_choose.c): one axis after the other, the choices of least modelled time, exactly (shard_solve.c).
  * 3. update (shard_update.c): follows the weights' layouts.
  * 4. layouts (shard_layouts.c): types from choices; where a reader's differs from the producer's, a relayout.
  *

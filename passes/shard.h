@@ -78,6 +78,7 @@ typedef struct shard {
     shard_inner *inners; /* the operators made by expanding */
     size_t n_inners, cap_inners;
     const uint16_t *worth; /* by operator: axes by cost on which a trial split it along what it normalises; NULL: the trial */
+    double effort; /* entries of tables that searches by cost have looked at */
     bool failed;
 } shard;
 

@@ -27,13 +27,11 @@ typedef struct bounded {
     dtm_arena *arena;
     double bytes;
     size_t limit, n;
-    int parts;
-    int left;       /* solutions still allowed */
+    double *effort;
     bool **allowed; /* by variable, value */
     point best;     /* the fastest that fits; time INFINITY: none yet */
     point smallest; /* the one of fewest bytes */
     double open;    /* the least bound of a part left unsearched */
-    bool gave_up;
 } bounded;
 
 static point new_point(const bounded *b) {
@@ -46,19 +44,18 @@ static void copy_point(const bounded *b, point *to, const point *from) {
     to->bytes = from->bytes;
 }
 
-/* The least of time * a + bytes * b; whatever comes out and fits is remembered. INFINITY: nothing is allowed. */
+/* The least of time * a + bytes * b; whatever comes out and fits is remembered. Returns a bound on it, INFINITY: nothing is
+ * allowed. Where the effort did not suffice to find anything, the point's are INFINITY. */
 static double solve(bounded *b, double time, double bytes, point *p) {
-    shard_search_options options = {{time, bytes}, (const bool *const *)b->allowed, b->limit, b->parts};
-    bool exact;
-    b->left--;
-    double cost = shard_search_solve(b->s, &options, p->assignment, &exact);
-    if (!exact) b->gave_up = true;
-    if (!exact || cost == INFINITY) return INFINITY;
+    shard_search_options options = {{time, bytes}, (const bool *const *)b->allowed, b->limit, b->effort};
+    double bound;
+    p->time = p->bytes = INFINITY;
+    if (shard_search_solve(b->s, &options, p->assignment, &bound) == INFINITY) return bound;
     p->time = shard_search_total(b->s, SHARD_TIME, p->assignment);
     p->bytes = shard_search_total(b->s, SHARD_MEMORY, p->assignment);
     if (p->bytes <= b->bytes && p->time < b->best.time) copy_point(b, &b->best, p);
     if (p->bytes < b->smallest.bytes) copy_point(b, &b->smallest, p);
-    return cost;
+    return bound;
 }
 
 static bool is_hopeless(const bounded *b, double bound) { return bound >= b->best.time * (1 - 1e-9); }
@@ -94,40 +91,55 @@ static void branch(bounded *b, uint32_t v, uint32_t value, double price, double 
     b->allowed[v] = before;
 }
 
+/* No more of this part: nothing in it is better than `bound`. */
+static void leave(bounded *b, double bound) {
+    if (bound < b->open) b->open = bound;
+}
+
 /* All assignments that `allowed` leaves; `price` and `bound` are those of the part it is cut from. The price often shows at
  * once that it is hopeless. */
 static void search_part(bounded *b, double price, double bound) {
     point large = new_point(b), fits = new_point(b), p = new_point(b);
-    if (b->gave_up || is_hopeless(b, bound)) return;
-    if (b->left <= 0) {
-        if (bound < b->open) b->open = bound;
+    if (is_hopeless(b, bound)) return;
+    if (*b->effort < 0) {
+        leave(b, bound);
         return;
     }
     if (price > 0) {
         double cost = solve(b, 1, price, &p) - price * b->bytes;
         if (cost > bound) bound = cost;
-        if (b->gave_up || bound == INFINITY || is_hopeless(b, bound)) return;
+        if (bound == INFINITY || is_hopeless(b, bound)) return;
     }
-    if (solve(b, 1, 0, &large) == INFINITY || is_hopeless(b, large.time) || large.bytes <= b->bytes) return;
-    if (large.time > bound) bound = large.time;
-    if (solve(b, 0, 1, &fits) == INFINITY || fits.bytes > b->bytes) return;
-    while (b->left > 0) {
+    double fastest = solve(b, 1, 0, &large);
+    if (fastest > bound) bound = fastest;
+    if (bound == INFINITY || is_hopeless(b, bound)) return;
+    if (large.bytes <= b->bytes) { /* the fastest of the part, if it is sure to be that */
+        if (!is_hopeless(b, bound)) leave(b, bound);
+        return;
+    }
+    double least = solve(b, 0, 1, &fits);
+    if (least > b->bytes) return;
+    if (large.time == INFINITY || fits.bytes > b->bytes) {
+        leave(b, bound);
+        return;
+    }
+    while (*b->effort >= 0) {
         price = (fits.time - large.time) / (large.bytes - fits.bytes);
         if (price <= 0) break;
-        double cost = solve(b, 1, price, &p);
-        if (b->gave_up) return;
-        if (cost - price * b->bytes > bound) bound = cost - price * b->bytes;
+        double cost = solve(b, 1, price, &p) - price * b->bytes;
+        if (cost > bound) bound = cost;
         if (is_hopeless(b, bound)) return;
-        if (cost >= (large.time + price * large.bytes) * (1 - 1e-12)) break;
+        if (p.time + price * p.bytes >= (large.time + price * large.bytes) * (1 - 1e-12)) break;
         copy_point(b, p.bytes <= b->bytes ? &fits : &large, &p);
     }
     uint32_t v = most_at_stake(b, &large, &fits);
     if (v != UINT32_MAX) branch(b, v, fits.assignment[v], price, bound);
+    else leave(b, bound);
 }
 
-shard_outcome shard_search_within(const shard_search *s, double bytes, size_t limit, int parts, int solves,
-                                  uint32_t *assignment, double *gap) {
-    bounded b = {.s = s, .arena = dtm_arena_create(), .bytes = bytes, .limit = limit, .parts = parts, .n = shard_search_size(s), .left = solves,
+shard_outcome shard_search_within(const shard_search *s, double bytes, size_t limit, double *effort, uint32_t *assignment,
+                                  double *gap) {
+    bounded b = {.s = s, .arena = dtm_arena_create(), .bytes = bytes, .limit = limit, .n = shard_search_size(s), .effort = effort,
                  .open = INFINITY};
     b.allowed = dtm_arena_alloc(b.arena, (b.n + 1) * sizeof *b.allowed);
     for (uint32_t v = 0; v < b.n; v++) {
@@ -137,16 +149,15 @@ shard_outcome shard_search_within(const shard_search *s, double bytes, size_t li
     b.best = new_point(&b);
     b.smallest = new_point(&b);
     search_part(&b, 0, -INFINITY);
+    const point *p = b.best.time < INFINITY ? &b.best : &b.smallest;
     shard_outcome outcome = SHARD_LEAST;
     *gap = 0;
-    if (b.gave_up) outcome = SHARD_GAVE_UP;
-    else if (b.best.time == INFINITY) outcome = SHARD_TOO_LARGE;
+    if (b.best.time == INFINITY) outcome = b.open == INFINITY ? SHARD_TOO_LARGE : SHARD_GAVE_UP;
     else if (!is_hopeless(&b, b.open)) {
         outcome = SHARD_GOOD;
         *gap = b.best.time - b.open;
     }
-    if (outcome != SHARD_GAVE_UP)
-        memcpy(assignment, outcome == SHARD_TOO_LARGE ? b.smallest.assignment : b.best.assignment, b.n * sizeof *assignment);
+    if (p->bytes < INFINITY) memcpy(assignment, p->assignment, b.n * sizeof *assignment);
     dtm_arena_destroy(b.arena);
     return outcome;
 }

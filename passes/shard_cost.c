@@ -248,11 +248,15 @@ static void add_operator(chooser *c, dtm_op op) {
     for (int a = 0; a < s->module->settings.mesh.count; a++) {
         if (!(c->axes >> a & 1) || s->ops[op].domain[a].count == 0) continue;
         uint32_t count = s->ops[op].domain[a].count;
-        if (count > 1) c->variable[a][op] = shard_search_variable(c->search, count) + 1;
+        if (count > 1) c->variable[a][op] = shard_search_variable(c->search, count, (uint32_t)a) + 1;
         axes[t.count] = a;
         shard_table_over(&t, c->variable[a][op], count);
     }
     if (!t.count) return;
+    uint32_t n = 0, together[DTM_MAX_AXES];
+    for (uint32_t i = 0; i < t.count; i++)
+        if (t.variables[i]) together[n++] = t.variables[i] - 1;
+    if (n > 1) shard_search_together(c->search, n, together);
     double *costs = dtm_arena_alloc(s->arena, shard_table_size(&t) * sizeof *costs), whole = whole_time(c, op);
     for (size_t index = 0; index < shard_table_size(&t); index++) {
         double time = whole, preference = 0;

@@ -77,7 +77,7 @@ uint32_t shard_held(chooser *c, const states *set, const end *readers, size_t n_
         if (!shard_end_variable(c, readers[r])) must |= 1u << shard_state_index(set, shard_end_state(c, readers[r], 0));
     for (uint32_t mask = 1; mask < 1u << set->count; mask++)
         if ((mask & must) == must) list[n++] = mask;
-    uint32_t held = n > 1 ? shard_search_variable(c->search, n) + 1 : 0;
+    uint32_t held = n > 1 ? shard_search_variable(c->search, n, (uint32_t)c->axis) + 1 : 0;
     for (size_t r = 0; held && r < n_readers; r++) {
         if (!shard_end_variable(c, readers[r])) continue;
         uint32_t m = shard_end_count(c, readers[r]);

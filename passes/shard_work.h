@@ -1,6 +1,14 @@
 /* A search at work: variables that lose values and tables that are replaced, until nothing is left but a constant. What
- * shard_work.c (tables, beaten values, elimination) and shard_relax.c (bounds) do with it; shard_search.c says in what order.
- * At any time the least of what is left, plus the constant, is the least of what was given. */
+ * shard_work.c (tables, elimination), shard_beaten.c (values that others beat) and shard_relax.c (bounds) do with it;
+ * shard_solve.c says in what order. At any time the least of what is left, plus the constant, is the least of what was given.
+ *
+ * A table tells apart only kinds of values of its variables: a variable that stands for choices on several axes has hundreds of
+ * values, of which a conversion on one axis sees a few kinds.
+ *
+ *     value of x     0  1  2  3  4  5        costs by kind of x, kind of y:   0 7
+ *     its kind here  0  1  0  1  0  1                                         3 0
+ *
+ * Costs and kinds are never changed in place, so that parts of a problem share them. */
 #ifndef DTM_PASSES_SHARD_WORK_H
 #define DTM_PASSES_SHARD_WORK_H
 
@@ -9,29 +17,28 @@
 enum { MAX_SCOPE = 24 };
 
 typedef struct table {
-    uint32_t count, scope[MAX_SCOPE]; /* variables in rising order; the last counts fastest */
-    double *costs;
+    uint32_t count, scope[MAX_SCOPE]; /* variables in rising order */
+    uint32_t kinds[MAX_SCOPE];        /* how many of each */
+    const uint16_t *kind[MAX_SCOPE];  /* by value: its kind */
+    const double *costs;              /* by kinds, the last variable's fastest */
+    double **shifts; /* by position in the scope, value: what shard_relax.c has given to it of the costs; NULL: nothing yet */
     bool gone;
 } table;
-
-typedef struct scope {
-    uint32_t count, vars[MAX_SCOPE]; /* in rising order */
-    bool too_many;
-} scope;
-void shard_scope_add(scope *sc, uint32_t v);
 
 typedef struct variable {
     uint32_t size, *values; /* those left, by their numbers as given */
     uint32_t *tables;       /* those that mention it, gone ones too */
     size_t n_tables, cap_tables;
     bool gone, suspect;     /* suspect: something around it has changed since beaten values were looked for */
-    double score;           /* entries of the table that eliminating it makes; < 0: not known */
+    double *floors;         /* by value: what any solution with it costs at least; NULL: not known */
+    double score;           /* entries of the table that eliminating it makes, at most; < 0: not known */
 } variable;
 
 typedef struct elimination {
-    uint32_t variable, count, scope[MAX_SCOPE];
-    uint32_t sizes[MAX_SCOPE], *values[MAX_SCOPE], *own_values; /* the variables' as they were */
-    uint16_t *best; /* by index into the table over the scope */
+    uint32_t variable, *own_values; /* the variable's as they were */
+    table made;                     /* over its neighbours */
+    uint32_t *values[MAX_SCOPE], sizes[MAX_SCOPE]; /* theirs */
+    uint16_t *best; /* by index into the table */
 } elimination;
 
 typedef struct work {
@@ -42,33 +49,39 @@ typedef struct work {
     elimination *done;
     size_t n_done;
     double constant; /* of tables over nothing */
+    double bound;    /* what any solution costs at least */
+    double *effort;  /* entries of tables that may still be looked at */
 } work;
 
 /* ---- shard_work.c ---- */
-work shard_work_new(size_t n_variables);
+work shard_work_new(size_t n_variables, double *effort);
 void shard_work_variable(work *w, uint32_t v, uint32_t size);
-/* Adds a table; into one over the same variables if there is one. Its costs belong to the work from then on. */
+/* Adds a table. Kinds that cost the same become one, and what it does not depend on leaves its scope. */
 void shard_work_add(work *w, const table *t);
-size_t shard_work_size(const work *w, const table *t);
-/* By how much an index moves with each step of variable v of the table. */
-size_t shard_work_stride(const work *w, const table *t, uint32_t v);
+size_t shard_work_size(const table *t);
+uint32_t shard_work_position(const table *t, uint32_t v);
+/* By how much an index moves with each kind of the variable at a position. */
+size_t shard_work_stride(const table *t, uint32_t position);
 /* Leaves a variable the values `kept`; where that is one, the variable is settled. */
 void shard_work_keep(work *w, uint32_t v, const uint32_t *kept, uint32_t n);
-/* Drops values that another value of their variable beats whatever the others do, until there are none. */
-void shard_work_drop_beaten(work *w);
-scope shard_work_neighbours(const work *w, uint32_t v);
+uint32_t shard_work_neighbours(const work *w, uint32_t v);
 /* Of the variables left, the one whose elimination makes the least table; UINT32_MAX: none is left. */
 uint32_t shard_work_cheapest(work *w, double *size);
 void shard_work_eliminate(work *w, uint32_t v);
+/* Entries looked at if all that are left were eliminated, the least first; INFINITY: a table would have more than `limit`. */
+double shard_work_forecast(const work *w, double limit);
 /* Gives what was eliminated its values, once what was left has them (by their numbers as given). */
 void shard_work_walk_back(const work *w, uint32_t *assignment);
+/* What is left of a problem, as one of its own: the variables that are not gone, in order (*of: which those were). */
+work shard_work_rest(const work *w, uint32_t **of);
+
+/* ---- shard_beaten.c ---- */
+/* Drops values that another value of their variable beats whatever the others do, until there are none. */
+void shard_work_drop_beaten(work *w);
 
 /* ---- shard_relax.c ---- */
-/* Shifts costs between tables, and to the constant, until the constant is a good lower bound. */
-void shard_work_raise_bound(work *w);
-/* Drops values that no solution better than `upper` has; false: there were none. */
-bool shard_work_drop_hopeless(work *w, double upper);
-/* What each value of v costs at least beyond the constant. */
-double *shard_work_gather(work *w, uint32_t v);
+/* Raises the bound until it stands still or there is no effort left, and the floors with it. Drops values that no solution
+ * better than `target` has; false: there were none. */
+bool shard_work_relax(work *w, double target);
 
 #endif

@@ -306,30 +306,57 @@ static uint32_t random_below(uint32_t n) {
     return (random_state >> 8) % n;
 }
 
+/* Two or three axes, some of whose variables are decided together. */
+static shard_search *random_search(dtm_arena *arena) {
+    shard_search *s = shard_search_create(arena);
+    uint32_t n = 2 + random_below(7), axes = 2 + random_below(2), together[3];
+    for (uint32_t v = 0; v < n; v++) shard_search_variable(s, 1 + random_below(4), v % axes);
+    for (uint32_t v = 0; v + axes <= n; v += axes) {
+        for (uint32_t a = 0; a < axes; a++) together[a] = v + a;
+        if (random_below(2)) shard_search_together(s, axes, together);
+    }
+    for (int t = 0; t < 18; t++) {
+        double costs[64];
+        for (int i = 0; i < 64; i++) costs[i] = t >= 14 || random_below(8) ? random_below(100) : INFINITY;
+        uint32_t over[3] = {random_below(n), random_below(n), random_below(n)};
+        shard_search_add(s, t < 14 ? SHARD_TIME : SHARD_MEMORY, 1 + random_below(t % 5 ? 2 : 3), over, costs);
+    }
+    return s;
+}
+
+/* A search that has to stop early says what it has proved. */
+static void hurried(const shard_search *s, double least, int trial) {
+    uint32_t found[9];
+    for (double effort = 4; effort < 1e5; effort *= 3) {
+        double left = effort, bound;
+        shard_search_options options = {{1, 0}, NULL, 6, &left};
+        double cost = shard_search_solve(s, &options, found, &bound);
+        CHECK(bound <= least && cost >= least && (cost == INFINITY || shard_search_total(s, SHARD_TIME, found) == cost),
+              "search %d with %g entries: %g, at least %g, brute force %g", trial, effort, cost, bound, least);
+    }
+}
+
 static void searches(void) {
     for (int trial = 0; trial < 400; trial++) {
         dtm_arena *arena = dtm_arena_create();
-        shard_search *s = shard_search_create(arena);
-        uint32_t n = 2 + random_below(7), sizes[9], found[9], best[9];
-        for (uint32_t v = 0; v < n; v++) shard_search_variable(s, sizes[v] = 1 + random_below(4));
-        for (int t = 0; t < 18; t++) {
-            double costs[16];
-            for (int i = 0; i < 16; i++) costs[i] = t >= 14 || random_below(8) ? random_below(100) : INFINITY;
-            uint32_t a = random_below(n), b = random_below(n);
-            shard_search_add(s, t < 14 ? SHARD_TIME : SHARD_MEMORY, 1 + random_below(2), (uint32_t[]){a, b}, costs);
-        }
-        bool exact;
-        shard_search_options options = {{1, 0}, NULL, trial % 2 ? 1 << 16 : 6, 1000};
-        double least = shard_search_brute_force(s, INFINITY, best), cost = shard_search_solve(s, &options, found, &exact);
-        CHECK(exact && cost == least && (cost == INFINITY || shard_search_total(s, SHARD_TIME, found) == least),
+        shard_search *s = random_search(arena);
+        uint32_t found[9], again[9] = {0}, best[9];
+        double bound, effort = 1e9;
+        shard_search_options options = {{1, 0}, NULL, trial % 2 ? 1 << 16 : 6, &effort};
+        double least = shard_search_brute_force(s, INFINITY, best), cost = shard_search_solve(s, &options, found, &bound);
+        CHECK(bound == cost && cost == least && (cost == INFINITY || shard_search_total(s, SHARD_TIME, found) == least),
               "search %d: %g, brute force %g", trial, cost, least);
+        bool same = shard_search_solve(s, &options, again, &bound) == cost;
+        CHECK(same && (cost == INFINITY || memcmp(found, again, shard_search_size(s) * sizeof *found) == 0),
+              "search %d: another answer the second time", trial);
+        hurried(s, least, trial);
         for (double bytes = 40; bytes < 300; bytes += 65) {
             double gap;
             least = shard_search_brute_force(s, bytes, best);
-            shard_outcome outcome = shard_search_within(s, bytes, trial % 2 ? 1 << 16 : 6, 1000, 10000, found, &gap);
-            bool same = least == INFINITY ? outcome == SHARD_TOO_LARGE
-                                          : outcome == SHARD_LEAST && shard_search_total(s, SHARD_TIME, found) == least &&
-                                                shard_search_total(s, SHARD_MEMORY, found) <= bytes;
+            shard_outcome outcome = shard_search_within(s, bytes, trial % 2 ? 1 << 16 : 6, &effort, found, &gap);
+            same = least == INFINITY ? outcome == SHARD_TOO_LARGE
+                                     : outcome == SHARD_LEAST && shard_search_total(s, SHARD_TIME, found) == least &&
+                                           shard_search_total(s, SHARD_MEMORY, found) <= bytes;
             CHECK(same, "search %d within %g: outcome %d, brute force %g", trial, bytes, outcome, least);
         }
         dtm_arena_destroy(arena);
@@ -464,6 +491,23 @@ static void is_exact(const char *model, const char *sizes, const char *placement
     dtm_context_destroy(p.context);
 }
 
+/* Three axes of seven dimensions each: exact, and no more work than this; work is counted, so it is the same everywhere. */
+static void takes(const char *model, const char *sizes, const char *placement, double most) {
+    program p = start();
+    declare(&p, sizes);
+    if (strcmp(model, "gpt") == 0) gpt(&p);
+    else llama(&p);
+    place(&p, placement);
+    if (!(dtm_pass_canonicalize(p.m) && dtm_pass_autodiff(p.m))) CHECK(false, "autodiff");
+    shard s;
+    chosen(&p, &s);
+    CHECK(s.effort > 0 && s.effort < most, "%s by cost on %s: %g entries looked at", model, placement, s.effort);
+    if (verbose) printf("%s on %s: %g\n", model, placement, s.effort);
+    dtm_arena_destroy(s.arena);
+    dtm_module_destroy(p.m);
+    dtm_context_destroy(p.context);
+}
+
 /* ---- random placements ---- */
 
 static void random_placement(uint32_t seed) {
@@ -510,6 +554,7 @@ int main(int argc, char **argv) {
         printf("%s\n", failures ? "FAILED" : "ok");
         return failures != 0;
     }
+    if (argc == 2 && strcmp(argv[1], "-v") == 0) verbose = true;
     if (argc > 3) {
         verbose = true;
         whole(argv[1], argv[2][0] ? argv[2] : strcmp(argv[1], "gpt") ? llama_sizes : gpt_sizes, argv[3], NULL);
@@ -522,6 +567,7 @@ int main(int argc, char **argv) {
     by_cost("B=64 D=256 F=512", "a=2 b=4 : a B F cost : b B D cost", false, false);
     by_cost("B=64 D=512 F=512", "a=2 b=2 : a B D cost : b D F cost", false, false);
     by_cost("B=512 D=256 F=256", "a=4 : a B D F cost", false, true);
+    by_cost("B=64 D=512 F=512", "a=2 b=2 c=4 : a B F cost : b D cost : c F B cost", false, false);
     static const char *const large[] = {"B=8 S=64 V=512 P=64 D=64 F=256 H=4 K=16", "B=8 S=64 V=512 D=64 F=192 H=4 G=2 K=16"};
     static const char *const meshes[] = {"dp=2 : dp B",
                                          "tp=2 : tp H G F V",
@@ -533,6 +579,8 @@ int main(int argc, char **argv) {
     is_exact("llama", large[1], "tp=4 : tp H G F V S B D cost");
     is_exact("gpt", large[0], "dp=2 tp=2 : dp B S D cost : tp H F V S cost");
     is_exact("llama", large[1], "dp=2 tp=4 : dp B S D cost : tp H G F V S D B cost");
+    takes("gpt", large[0], "dp=2 cp=2 tp=4 : dp B S H F V D K cost : cp B S H F V D K cost : tp B S H F V D K cost", 4e9);
+    takes("llama", large[1], "dp=2 cp=2 tp=4 : dp B S H G F V D cost : cp B S H G F V D cost : tp B S H G F V D cost", 4e9);
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < 5; k++) estimates(models[i], large[i], meshes[k]);
     for (int i = 0; i < 2; i++) {
