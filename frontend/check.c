@@ -86,11 +86,20 @@ dtm_place dtm_checker_place(const dtm_checker *c, dtm_span span) {
 
 /* ---- names ---- */
 
-dtm_dim dtm_checker_dim(dtm_checker *c, dtm_name name) {
+size_t dtm_checker_words(dtm_checker *c, const char *list, dtm_string *out) {
+    size_t n = 0;
+    for (const char *p = list; *p && n < DTM_MAX_NUMBERS; p += strcspn(p, " "), p += *p == ' ')
+        out[n++] = dtm_string_intern(c->context, p, strcspn(p, " ="));
+    return n;
+}
+
+dtm_dim dtm_checker_dim(dtm_checker *c, dtm_name name) { return dtm_checker_dim_or(c, name, ""); }
+
+dtm_dim dtm_checker_dim_or(dtm_checker *c, dtm_name name, const char *words) {
     dtm_dim dim = dtm_dim_find(c->module, name.text);
     if (dim) return dim;
     dtm_string names[256];
-    size_t n = 0;
+    size_t n = dtm_checker_words(c, words, names);
     for (dtm_dim d = 1; d < c->module->n_dims && n < 256; d++) names[n++] = c->module->dims[d].name;
     dtm_error(c->context, name.span, 201, "there is no dimension `%s`", dtm_checker_text(c, name.text));
     dtm_string nearest = dtm_string_nearest(c->context, dtm_checker_text(c, name.text), names, n);

@@ -79,6 +79,25 @@ bool dtm_checker_input(dtm_checker *c, const dtm_statement *s) {
     return true;
 }
 
+/* Whether numbers can be drawn so; no NaN passes. */
+static bool check_draw(dtm_checker *c, const dtm_expr *value, const dtm_attributes *a) {
+    dtm_text first = {.arena = c->arena}, second = {.arena = c->arena};
+    dtm_text_number(&first, a->init_a);
+    dtm_text_number(&second, a->init_b);
+    if (a->init == DTM_INIT_NORMAL && !(a->init_a >= 0)) {
+        dtm_error(c->context, value->span, 311, "a standard deviation is at least 0, not %s", first.data);
+        if (a->init_a < 0) dtm_help(c->context, "normal(%s)", first.data + 1);
+        return false;
+    }
+    if (a->init == DTM_INIT_UNIFORM && !(a->init_a <= a->init_b)) {
+        dtm_error(c->context, value->span, 311, "`uniform` draws between a lower and an upper bound, here %s and %s",
+                  first.data, second.data);
+        if (a->init_a > a->init_b) dtm_help(c->context, "uniform(%s, %s)", second.data, first.data);
+        return false;
+    }
+    return true;
+}
+
 bool dtm_checker_init(dtm_checker *c, const dtm_statement *s, dtm_attributes *a) {
     const dtm_expr *value = s->value;
     if (!value) {
@@ -114,7 +133,7 @@ bool dtm_checker_init(dtm_checker *c, const dtm_statement *s, dtm_attributes *a)
         return false;
     }
     return (wanted < 1 || dtm_checker_number(c, plain->arguments[0].value, &a->init_a)) &&
-           (wanted < 2 || dtm_checker_number(c, plain->arguments[1].value, &a->init_b));
+           (wanted < 2 || dtm_checker_number(c, plain->arguments[1].value, &a->init_b)) && check_draw(c, value, a);
 }
 
 static bool path_is_new(dtm_checker *c, dtm_name name, dtm_string path) {

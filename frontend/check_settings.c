@@ -370,6 +370,7 @@ static bool read_machine(dtm_checker *c) {
     dtm_entries entries = entries_of_block(c, c->machine->block);
     if (!dtm_entries_check(c, &entries, "`machine`", words, DTM_COUNT(words)) || !check_groups(c, &entries)) return false;
     machine->present = true;
+    machine->span = c->machine->keyword;
     bool good = read_rows(c, &entries, machine_rows, DTM_COUNT(machine_rows));
     const dtm_expr *name = dtm_entries_find(c, &entries, "name");
     const dtm_expr *devices = dtm_entries_find(c, &entries, "devices_per_node");

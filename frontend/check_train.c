@@ -48,6 +48,17 @@ static bool schedule_kind(dtm_checker *c, const dtm_expr *expr, dtm_schedule_kin
     return unknown(c, callee.span, "schedule", callee.text, kinds, 3);
 }
 
+/* A rate that still rises when the steps end. A schedule longer than training is meant so: training is a part of it. */
+static void warn_warmup(dtm_checker *c, const dtm_entries *entries, const dtm_train *train) {
+    bool own = dtm_entries_find(c, entries, "steps") != NULL;
+    double steps = own ? train->schedule_steps : (double)train->steps;
+    if (train->warmup <= steps) return;
+    dtm_warning(c->context, dtm_entries_find(c, entries, "warmup")->span, 853,
+                "a warmup of %.0f steps, but %s has %.0f: the learning rate never reaches its peak", train->warmup,
+                own ? "the schedule" : "training", steps);
+    dtm_help(c->context, "a warmup of at most %.0f, or more `steps`", steps);
+}
+
 static bool read_schedule(dtm_checker *c, const dtm_expr *expr, const dtm_entries *sets, dtm_train *train) {
     dtm_entries entries = {0};
     if (expr->kind == DTM_EXPR_CALL) {
@@ -64,10 +75,12 @@ static bool read_schedule(dtm_checker *c, const dtm_expr *expr, const dtm_entrie
         dtm_help(c->context, "%s(peak = 1e-3, ..)", dtm_checker_text(c, expr->call->callee.text));
         return false;
     }
-    return number_or(c, &entries, "peak", 0, dtm_range_not_negative, &train->peak) &&
-           number_or(c, &entries, "floor", 0, dtm_range_not_negative, &train->floor) &&
-           steps_or(c, &entries, "warmup", 0, 0, &train->warmup) &&
-           steps_or(c, &entries, "steps", constant ? 0 : train->steps, 1, &train->schedule_steps);
+    bool good = number_or(c, &entries, "peak", 0, dtm_range_not_negative, &train->peak) &&
+                number_or(c, &entries, "floor", 0, dtm_range_not_negative, &train->floor) &&
+                steps_or(c, &entries, "warmup", 0, 0, &train->warmup) &&
+                steps_or(c, &entries, "steps", constant ? 0 : train->steps, 1, &train->schedule_steps);
+    if (good && !c->dump) warn_warmup(c, &entries, train);
+    return good;
 }
 
 /* ---- optimizer ---- */
@@ -110,6 +123,17 @@ static bool read_optimizer(dtm_checker *c, const dtm_expr *expr, const dtm_entri
     return number_or(c, &entries, "momentum", 0, dtm_range_fraction, &train->momentum) && good;
 }
 
+/* ---- clip ---- */
+
+/* A bound of 0 would leave no gradient at all, so it is not taken for "no bound" either: that is `none`. */
+static bool read_clip(dtm_checker *c, const dtm_expr *expr, double *clip) {
+    bool none = expr->kind == DTM_EXPR_NAME && strcmp(dtm_checker_text(c, expr->text), "none") == 0;
+    *clip = none ? 0 : 1;
+    if (none || dtm_section_number(c, expr, "`clip`", DTM_UNIT_NONE, dtm_range_positive, clip)) return true;
+    if (*clip <= 0) dtm_help(c->context, "`clip none`, or no such line, leaves gradients as they are");
+    return false;
+}
+
 /* ---- the section ---- */
 
 static bool check_precision(dtm_checker *c, const dtm_expr *expr) {
@@ -150,10 +174,11 @@ static bool check_needed(dtm_checker *c, const dtm_entries *entries) {
 
 static bool read_train(dtm_checker *c, const dtm_entries *entries, const dtm_entries *sets, dtm_train *train) {
     const dtm_expr *precision = dtm_entries_find(c, entries, "precision"), *seed = dtm_entries_find(c, entries, "seed");
+    const dtm_expr *clip = dtm_entries_find(c, entries, "clip");
     bool good = !precision || check_precision(c, precision);
     *train = (dtm_train){.present = true, .seed = 1, .span = c->train->keyword};
     good &= dtm_section_whole(c, dtm_entries_find(c, entries, "steps"), "`steps`", 1, &train->steps);
-    good &= number_or(c, entries, "clip", 0, dtm_range_not_negative, &train->clip); /* 0: gradients stay as they are */
+    if (clip) good &= read_clip(c, clip, &train->clip);
     if (seed) good &= read_seed(c, seed, &train->seed);
     return read_optimizer(c, dtm_entries_find(c, entries, "optimizer"), sets, train) && good;
 }

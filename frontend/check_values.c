@@ -91,12 +91,13 @@ static dtm_op_kind kind_of(const dtm_checker *c, const dtm_expr *expr) {
     }
 }
 
-static dtm_value value_named(dtm_checker *c, const dtm_expr *expr) {
+/* `flags`: what the name may be as well, mistyped. */
+static dtm_value value_named(dtm_checker *c, const dtm_expr *expr, const char *flags) {
     dtm_value value = dtm_scope_find(c->scope, expr->text);
     if (value) return value;
     const char *name = dtm_checker_text(c, expr->text);
-    dtm_string names[512];
-    size_t n = 0;
+    dtm_string names[512 + DTM_MAX_NUMBERS];
+    size_t n = dtm_checker_words(c, flags, names);
     for (const dtm_scope *scope = c->scope; scope; scope = scope->is_definition ? NULL : scope->outer)
         for (size_t i = 0; i < scope->count && n < 512; i++) names[n++] = scope->items[i].name;
     dtm_error(c->context, expr->span, 211, "`%s` has no value here", name);
@@ -108,12 +109,12 @@ static dtm_value value_named(dtm_checker *c, const dtm_expr *expr) {
     return 0;
 }
 
-static bool read_operand(dtm_checker *c, const dtm_expr *expr, const char *name, operand *out) {
+static bool read_operand(dtm_checker *c, const dtm_expr *expr, const char *name, const char *flags, operand *out) {
     out->span = expr->span;
     out->value = 0;
     if (dtm_checker_is_number(c, expr)) return dtm_checker_number(c, expr, &out->number);
     if (expr->kind == DTM_EXPR_NAME)
-        out->value = value_named(c, expr);
+        out->value = value_named(c, expr, flags);
     else
         out->value = dtm_checker_value(c, expr, nested_name(c, name, kind_of(c, expr)));
     return out->value != 0;
@@ -184,9 +185,7 @@ static bool take_flag(reader *r, const dtm_expr *value) {
 static bool bad_key(reader *r, const dtm_argument *a) {
     const dtm_op_row *row = &dtm_op_rows[r->call->kind];
     dtm_string names[DTM_MAX_NUMBERS + 1];
-    size_t n = 0;
-    for (const char *p = row->numbers; *p; p += strcspn(p, " "), p += *p == ' ')
-        names[n++] = dtm_string_intern(r->c->context, p, strcspn(p, "="));
+    size_t n = dtm_checker_words(r->c, row->numbers, names);
     dtm_error(r->c->context, a->key.span, 212, "`%s` has no attribute `%s`", row->name,
               dtm_checker_text(r->c, a->key.text));
     dtm_string nearest = dtm_string_nearest(r->c->context, dtm_checker_text(r->c, a->key.text), names, n);
@@ -257,7 +256,7 @@ static bool need_name(reader *r, const dtm_expr *value, const char *what, dtm_na
 static bool take_dim(reader *r, const dtm_expr *value, dtm_dim *dims, uint8_t *count) {
     dtm_name name;
     if (!need_name(r, value, "the name of a dimension", &name)) return false;
-    dtm_dim dim = dtm_checker_dim(r->c, name);
+    dtm_dim dim = dtm_checker_dim_or(r->c, name, dtm_op_rows[r->call->kind].flags);
     if (!dim) return false;
     if (*count == DTM_MAX_RANK) {
         dtm_error(r->c->context, value->span, 303, "at most %d dimensions", DTM_MAX_RANK);
@@ -309,7 +308,7 @@ static bool take_plain(reader *r, const dtm_argument *a, size_t index) {
         dtm_error(r->c->context, a->value->span, 307, "too many operands");
         return false;
     }
-    return read_operand(r->c, a->value, r->name, &r->operands[r->count]) && ++r->count;
+    return read_operand(r->c, a->value, r->name, dtm_op_rows[kind].flags, &r->operands[r->count]) && ++r->count;
 }
 
 static bool take_axes(reader *r, const dtm_expr *value) {
@@ -369,7 +368,7 @@ static bool take_in_clause(reader *r, const dtm_clause *clause, const dtm_argume
         return true;
     }
     default:
-        return read_operand(r->c, a->value, r->name, &r->operands[r->count]) && ++r->count; /* where */
+        return read_operand(r->c, a->value, r->name, "", &r->operands[r->count]) && ++r->count; /* where */
     }
 }
 
@@ -446,7 +445,7 @@ bool dtm_checker_call(dtm_checker *c, const dtm_expr *expr, const char *name, dt
         const dtm_expr *sides[2] = {expr->left, expr->right};
         uint32_t n = expr->kind == DTM_EXPR_NEGATE ? 1 : 2;
         for (; r.count < n; r.count++)
-            if (!read_operand(c, sides[r.count], name, &r.operands[r.count])) return false;
+            if (!read_operand(c, sides[r.count], name, "", &r.operands[r.count])) return false;
     }
     call->n_operands = r.count;
     return settle(c, call->kind, r.operands, r.count, result_dtype, call->operands);
@@ -457,7 +456,7 @@ dtm_value dtm_checker_value(dtm_checker *c, const dtm_expr *expr, const char *na
     if (expr->kind == DTM_EXPR_ERROR) return 0;
     if (dtm_checker_is_number(c, expr))
         return dtm_checker_number(c, expr, &number) ? dtm_constant(c->module, DTM_F32, number) : 0;
-    if (expr->kind == DTM_EXPR_NAME) return value_named(c, expr);
+    if (expr->kind == DTM_EXPR_NAME) return value_named(c, expr, "");
     if (expr->kind != DTM_EXPR_CALL && expr->kind != DTM_EXPR_BINARY && expr->kind != DTM_EXPR_NEGATE) {
         dtm_error(c->context, expr->span, 308, "a value is wanted here");
         return 0;

@@ -70,6 +70,10 @@ typedef struct dtm_checker {
 
 const char *dtm_checker_text(const dtm_checker *c, dtm_string s);
 dtm_dim dtm_checker_dim(dtm_checker *c, dtm_name name);      /* 0 after E0201 */
+/* The same where one of these words might stand, which may be what was meant: flags of the operator table. */
+dtm_dim dtm_checker_dim_or(dtm_checker *c, dtm_name name, const char *words);
+/* The words of a list in the operator table ("causal", "base=10000 part"), less what follows `=`; at most DTM_MAX_NUMBERS. */
+size_t dtm_checker_words(dtm_checker *c, const char *list, dtm_string *out);
 uint8_t dtm_checker_axis(dtm_checker *c, dtm_name name);     /* DTM_NO_AXIS after E0202 */
 dtm_place dtm_checker_place(const dtm_checker *c, dtm_span span);
 

@@ -174,7 +174,7 @@ static bool report_first_word(dtm_parser *parser, const dtm_token *met, const dt
                                                    met->kind != NUMBER && met->kind != BRACE_OPEN))
         return false;
     const char *word = dtm_string_text(parser->context, start->text);
-    const char *home = dtm_word_home(parser->context, start->text);
+    const char *home = dtm_word_home(parser->context, start->text, parser->tokens->dump);
     if (home) {
         dtm_parser_error(parser, start->span, 107, "`%s` has no place here: it stands %s", word, home);
         return true;
@@ -185,12 +185,8 @@ static bool report_first_word(dtm_parser *parser, const dtm_token *met, const dt
         return true;
     }
     dtm_parser_error(parser, start->span, 101, "`%s` begins no statement here", word);
-    for (dtm_section section = DTM_SECTION_FILE; section < DTM_SECTION_ANY; section++) {
-        dtm_string nearest = dtm_word_nearest(parser->context, start->text, section);
-        if (!nearest) continue;
-        dtm_help(parser->context, "did you mean `%s`?", dtm_string_text(parser->context, nearest));
-        break;
-    }
+    dtm_string nearest = dtm_word_nearest(parser->context, start->text, parser->tokens->dump);
+    if (nearest) dtm_help(parser->context, "did you mean `%s`?", dtm_string_text(parser->context, nearest));
     return true;
 }
 

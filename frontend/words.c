@@ -10,47 +10,48 @@ typedef struct word_row {
     const char *text;
     int kind;
     dtm_section section;
+    bool dumps_only;
 } word_row;
 
 static const word_row keywords[] = {
-    {"after", AFTER, DTM_SECTION_FILE},
-    {"use", USE, DTM_SECTION_FILE},
-    {"dim", DIM, DTM_SECTION_FILE},
-    {"const", CONST, DTM_SECTION_FILE},
-    {"mesh", MESH, DTM_SECTION_FILE},
-    {"machine", MACHINE, DTM_SECTION_FILE},
-    {"def", DEF, DTM_SECTION_FILE},
-    {"model", MODEL, DTM_SECTION_FILE},
-    {"parallel", PARALLEL, DTM_SECTION_FILE},
-    {"train", TRAIN, DTM_SECTION_FILE},
-    {"generate", GENERATE, DTM_SECTION_FILE},
-    {"input", INPUT, DTM_SECTION_BODY},
-    {"weight", WEIGHT, DTM_SECTION_BODY},
-    {"state", STATE, DTM_SECTION_BODY},
-    {"loss", LOSS, DTM_SECTION_BODY},
-    {"report", REPORT, DTM_SECTION_BODY},
-    {"output", OUTPUT, DTM_SECTION_BODY},
-    {"return", RETURN, DTM_SECTION_BODY},
-    {"repeat", REPEAT, DTM_SECTION_BODY},
-    {"microbatch", MICROBATCH, DTM_SECTION_BODY},
-    {"forward", REGION, DTM_SECTION_BODY},
-    {"backward", REGION, DTM_SECTION_BODY},
-    {"update", REGION, DTM_SECTION_BODY},
-    {"fused", REGION, DTM_SECTION_BODY},
-    {"microbatches", MICROBATCHES, DTM_SECTION_PARALLEL},
-    {"zero", ZERO, DTM_SECTION_PARALLEL},
-    {"keep", KEEP, DTM_SECTION_PARALLEL},
-    {"recompute", RECOMPUTE, DTM_SECTION_PARALLEL},
-    {"expect", EXPECT, DTM_SECTION_PARALLEL},
+    {"after", AFTER, DTM_SECTION_FILE, true},
+    {"use", USE, DTM_SECTION_FILE, false},
+    {"dim", DIM, DTM_SECTION_FILE, false},
+    {"const", CONST, DTM_SECTION_FILE, false},
+    {"mesh", MESH, DTM_SECTION_FILE, false},
+    {"machine", MACHINE, DTM_SECTION_FILE, false},
+    {"def", DEF, DTM_SECTION_FILE, false},
+    {"model", MODEL, DTM_SECTION_FILE, false},
+    {"parallel", PARALLEL, DTM_SECTION_FILE, false},
+    {"train", TRAIN, DTM_SECTION_FILE, false},
+    {"generate", GENERATE, DTM_SECTION_FILE, false},
+    {"input", INPUT, DTM_SECTION_BODY, false},
+    {"weight", WEIGHT, DTM_SECTION_BODY, false},
+    {"state", STATE, DTM_SECTION_BODY, true},
+    {"loss", LOSS, DTM_SECTION_BODY, false},
+    {"report", REPORT, DTM_SECTION_BODY, false},
+    {"output", OUTPUT, DTM_SECTION_BODY, false},
+    {"return", RETURN, DTM_SECTION_BODY, false},
+    {"repeat", REPEAT, DTM_SECTION_BODY, false},
+    {"microbatch", MICROBATCH, DTM_SECTION_BODY, true},
+    {"forward", REGION, DTM_SECTION_BODY, true},
+    {"backward", REGION, DTM_SECTION_BODY, true},
+    {"update", REGION, DTM_SECTION_BODY, true},
+    {"fused", REGION, DTM_SECTION_BODY, true},
+    {"microbatches", MICROBATCHES, DTM_SECTION_PARALLEL, false},
+    {"zero", ZERO, DTM_SECTION_PARALLEL, false},
+    {"keep", KEEP, DTM_SECTION_PARALLEL, false},
+    {"recompute", RECOMPUTE, DTM_SECTION_PARALLEL, false},
+    {"expect", EXPECT, DTM_SECTION_PARALLEL, false},
 };
 
 static const word_row clauses[] = {
-    {"over", OVER, 0},       {"at", AT, 0},         {"as", AS, 0},
-    {"where", WHERE, 0},     {"on", ON, 0},         {"from", FROM, 0},
-    {"with", WITH, 0},       {"using", USING, 0},   {"by", BY, 0},
-    {"per", PER, 0},         {"storing", STORING, 0}, {"splits", SPLITS, 0},
-    {"of", OF, 0},           {"named", NAMED, 0},   {"why", WHY, 0},
-    {"reversed", REVERSED, 0},
+    {"over", OVER, 0, false},       {"at", AT, 0, false},         {"as", AS, 0, false},
+    {"where", WHERE, 0, false},     {"on", ON, 0, false},         {"from", FROM, 0, false},
+    {"with", WITH, 0, false},       {"using", USING, 0, false},   {"by", BY, 0, false},
+    {"per", PER, 0, false},         {"storing", STORING, 0, false}, {"splits", SPLITS, 0, false},
+    {"of", OF, 0, false},           {"named", NAMED, 0, false},   {"why", WHY, 0, false},
+    {"reversed", REVERSED, 0, false},
 };
 
 /* Decimal and binary multiples; rates are per second. */
@@ -124,16 +125,16 @@ const char *dtm_section_text(dtm_section section) {
     return "here";
 }
 
-const char *dtm_word_home(const dtm_context *context, dtm_string word) {
+const char *dtm_word_home(const dtm_context *context, dtm_string word, bool dump) {
     const word_row *row = find(keywords, COUNT(keywords), dtm_string_text(context, word), DTM_SECTION_ANY);
-    return row ? dtm_section_text(row->section) : NULL;
+    return row && (dump || !row->dumps_only) ? dtm_section_text(row->section) : NULL;
 }
 
-dtm_string dtm_word_nearest(dtm_context *context, dtm_string word, dtm_section section) {
+dtm_string dtm_word_nearest(dtm_context *context, dtm_string word, bool dump) {
     dtm_string candidates[COUNT(keywords)];
     size_t count = 0;
     for (size_t i = 0; i < COUNT(keywords); i++)
-        if (keywords[i].section == section) candidates[count++] = dtm_string_of(context, keywords[i].text);
+        if (dump || !keywords[i].dumps_only) candidates[count++] = dtm_string_of(context, keywords[i].text);
     return dtm_string_nearest(context, dtm_string_text(context, word), candidates, count);
 }
 

@@ -18,10 +18,10 @@ typedef enum dtm_section {
 int dtm_word_keyword(const dtm_context *context, dtm_string word, dtm_section section);
 /* The token kind of a word after an operand, or 0. */
 int dtm_word_clause(const dtm_context *context, dtm_string word);
-/* Where a keyword stands ("in `parallel`"), or NULL for what is none. */
-const char *dtm_word_home(const dtm_context *context, dtm_string word);
-/* The keyword of the section nearest to a mistyped word, or 0. */
-dtm_string dtm_word_nearest(dtm_context *context, dtm_string word, dtm_section section);
+/* Where a keyword of a source, or of a dump, stands ("in `parallel`"), or NULL for what is none. */
+const char *dtm_word_home(const dtm_context *context, dtm_string word, bool dump);
+/* The keyword nearest to a mistyped word, or 0. */
+dtm_string dtm_word_nearest(dtm_context *context, dtm_string word, bool dump);
 const char *dtm_section_text(dtm_section section);
 
 #endif

@@ -141,10 +141,34 @@ static bool need_same(const inference *in, uint32_t i, uint32_t j) {
     return true;
 }
 
+/* Dimensions that could stand in the place of one which an operand lacks: its own, and for `dot` those of both. */
+static void help_dims(const inference *in, uint32_t i, dtm_dim lacking) {
+    dtm_context *context = in->module->context;
+    const dtm_type_data *type = operand(in, i);
+    dtm_string names[DTM_MAX_RANK];
+    dtm_text list = {.arena = dtm_context_arena(context)};
+    size_t n = 0;
+    for (int d = 0; d < type->rank; d++) {
+        if (in->kind == DTM_OP_DOT && !has(in, 1 - i, type->dims[d])) continue;
+        if (!over_has(in, type->dims[d])) names[n++] = in->module->dims[type->dims[d]].name;
+    }
+    dtm_string nearest = dtm_string_nearest(context, dim_name(in, lacking), names, n);
+    for (size_t k = 0; k < n; k++)
+        dtm_text_printf(&list, "%s%s", !k ? "" : k + 1 < n ? ", " : " or ", dtm_string_text(context, names[k]));
+    if (n == 1 || (nearest && strlen(dim_name(in, lacking)) > 1))
+        dtm_help(context, "did you mean %s?", dtm_string_text(context, n == 1 ? names[0] : nearest));
+    else if (n) dtm_help(context, "write %s in its place", list.data);
+    else if (in->kind == DTM_OP_DOT)
+        dtm_help(context, "%s and %s share no dimension%s: `rename` one of %s's, or check its declaration", operand_name(in, 0),
+                 operand_name(in, 1), in->attributes->n_over > 1 ? " but those named" : "", operand_name(in, i));
+    else dtm_help(context, "%s has no %sdimension", operand_name(in, i), type->rank ? "other " : "");
+}
+
 static bool need_dim(const inference *in, uint32_t i, dtm_dim dim) {
     if (has(in, i, dim)) return true;
     dtm_error(in->module->context, in->span, 301, "`%s` over %s: %s has no %s, it is %s", op_name(in),
               dim_name(in, dim), operand_name(in, i), dim_name(in, dim), type_text(in, in->operands[i]));
+    help_dims(in, i, dim);
     return false;
 }
 
@@ -269,6 +293,20 @@ static bool need_i32(const inference *in, const dtm_dim *dims, int count, const 
     FAIL(in, 315, "`%s`: %s of %s do not fit in i32", op_name(in), what, dims_text(in, dims, count));
 }
 
+/* Indices that are known when the program is compiled lie within the dimension; `least`: the least one that may be. */
+static bool need_rows(const inference *in, uint32_t i, dtm_dim rows, int64_t least, const char *what) {
+    const dtm_type_data *type = operand(in, i);
+    int64_t first, last, size = in->module->dims[rows].size;
+    if (!dtm_index_range(in->module, in->operands[i], &first, &last) || (first >= least && last < size)) return true;
+    const char *along = type->rank ? dtm_arena_printf(dtm_context_arena(in->module->context), " along %s",
+                                                      dims_text(in, type->dims, type->rank))
+                                   : "";
+    if (last >= size)
+        MISFIT(in, rows, last + 1, "`%s`: the %s%s reach %lld, but %s = %lld ends at %lld", op_name(in), what, along,
+               (long long)last, dim_name(in, rows), (long long)size, (long long)size - 1);
+    FAIL(in, 304, "`%s`: the %s%s begin at %lld; rows are counted from 0", op_name(in), what, along, (long long)first);
+}
+
 static bool infer_reduce(inference *in) {
     if (!need_over(in, 1, DTM_MAX_RANK)) return false;
     bool counts = in->n_operands == 2 && in->kind != DTM_OP_SUM;
@@ -312,6 +350,7 @@ static bool infer_normalise(inference *in) {
         if (has(in, 1, in->attributes->over[0]))
             FAIL(in, 305, "the targets of `cross_entropy` are indices along %s and cannot have it themselves",
                  dim_name(in, in->attributes->over[0]));
+        if (!need_rows(in, 1, in->attributes->over[0], INT32_MIN, "targets")) return false; /* negative: left out */
         shape lse = s;
         append_type(&s, operand(in, 1));
         return finish(in, 0, dtype, &s) && finish(in, 1, dtype, &lse);
@@ -329,13 +368,20 @@ static bool infer_normalise(inference *in) {
     return true;
 }
 
+static bool complain_at(const inference *in, dtm_dim at) {
+    dtm_error(in->module->context, in->span, 301, "`rope` at %s: %s has no %s, it is %s", dim_name(in, at), operand_name(in, 0),
+              dim_name(in, at), type_text(in, in->operands[0]));
+    help_dims(in, 0, at);
+    return false;
+}
+
 static bool infer_rope(inference *in) {
     if (!need_over(in, 1, 1) || !need_float(in, 0)) return false;
     const dtm_attributes *a = in->attributes;
     if (!need_dim(in, 0, a->over[0])) return false;
     if (!a->at) FAIL(in, 305, "`rope` needs the positions' dimension: rope(x over K at S)");
     if (!has(in, 0, a->at))
-        FAIL(in, 301, "`rope` at %s: %s has no %s", dim_name(in, a->at), operand_name(in, 0), dim_name(in, a->at));
+        return complain_at(in, a->at);
     int64_t width = in->module->dims[a->over[0]].size, part = (int64_t)a->number[DTM_ROPE_PART];
     if (!part) part = width;
     if (part > width || part % 2)
@@ -351,6 +397,7 @@ static bool infer_gather(inference *in) {
     if (!need_dim(in, 0, rows) || !need_i32(in, &rows, 1, "indices")) return false;
     if (has(in, 1, rows))
         FAIL(in, 305, "the ids of `gather` are indices along %s and cannot have it", dim_name(in, rows));
+    if (!need_rows(in, 1, rows, 0, "ids")) return false;
     shape s = {.rank = 0};
     append_type(&s, operand(in, 1));
     append_type(&s, operand(in, 0));

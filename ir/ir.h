@@ -255,6 +255,7 @@ typedef struct dtm_machine {
     double flops_f32, flops_bf16, memory_bandwidth, memory;
     double node_bandwidth, node_latency;       /* a rank's link to others of its node */
     double network_bandwidth, network_latency; /* a rank's share of the link to other nodes */
+    dtm_span span;
 } dtm_machine;
 
 typedef struct dtm_settings {
@@ -424,6 +425,9 @@ int64_t dtm_copies(const dtm_module *module, dtm_value value); /* product of cop
  * (E03xx, at span) and returns false. */
 bool dtm_infer(dtm_module *module, dtm_op_kind kind, const dtm_value *operands, uint32_t n_operands,
                const dtm_attributes *attributes, dtm_span span, dtm_type *types);
+/* index_range.c: the least and the greatest of whole numbers that are known when the program is compiled (positions, and
+ * what is made of them), before layouts. false: they depend on inputs, or are not followed. */
+bool dtm_index_range(const dtm_module *module, dtm_value value, int64_t *least, int64_t *most);
 
 typedef enum dtm_factor_kind {
     DTM_FACTOR_CARRIED,    /* split alike in every operand and result that has it */

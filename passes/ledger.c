@@ -219,16 +219,20 @@ static bool check_contract(dtm_module *module, const dtm_ledger *ledger, const d
     return false;
 }
 
+static void note_kinds(dtm_module *module, const dtm_memory_account *m) {
+    dtm_note(module->context, (dtm_span){0, 0, 0},
+             "weights %lld, gradients %lld, optimizer %lld, activations %lld, workspace %lld, communication %lld bytes",
+             (long long)m->weights, (long long)m->gradients, (long long)m->optimizer, (long long)m->activations,
+             (long long)m->workspace, (long long)m->communication);
+}
+
 static bool check_memory(dtm_module *module, const dtm_expect_rule *rule) {
     double bytes = (double)module->arena_bytes;
     if (rule->at_most ? bytes <= rule->bound : bytes == rule->bound) return true;
     dtm_memory_account m = dtm_memory_account_of(module);
     dtm_error(module->context, rule->span, 702, "expected %s%.0f bytes of memory a rank, it needs %.0f",
               rule->at_most ? "at most " : "", rule->bound, bytes);
-    dtm_note(module->context, (dtm_span){0, 0, 0},
-             "weights %lld, gradients %lld, optimizer %lld, activations %lld, workspace %lld, communication %lld bytes",
-             (long long)m.weights, (long long)m.gradients, (long long)m.optimizer, (long long)m.activations,
-             (long long)m.workspace, (long long)m.communication);
+    note_kinds(module, &m);
     return false;
 }
 
@@ -252,7 +256,34 @@ static const char *bytes_text(const dtm_module *module, double bytes) {
     return text.data;
 }
 
+/* What makes the largest kind of memory smaller. What is no weight at the peak of the update are its intermediates, as large as
+ * the weights. */
+static const char *help_memory(const dtm_module *module, const dtm_memory_account *m) {
+    static const char weights[] = "an axis that splits the weights' largest dimensions would make it smaller";
+    static const char batch[] = "more `microbatches`, a smaller batch, or an axis that splits it would make it smaller";
+    dtm_op peak = m->peak ? dtm_value_get(module, m->peak)->def : 0;
+    bool in_update = peak && dtm_enclosing(module, peak, DTM_OP_UPDATE);
+    int64_t of_weights = m->weights + m->gradients + m->optimizer;
+    return in_update || of_weights > m->activations + m->workspace + m->communication ? weights : batch;
+}
+
+/* The machine is a model, and the program may run on another: so it is no error. */
+static void warn_memory(dtm_module *module) {
+    const dtm_settings *settings = &module->settings;
+    double has = settings->machine.memory;
+    if (has <= 0 || (double)module->arena_bytes <= has) return;
+    bool meshed = settings->mesh.count && settings->mesh.axes[0].span.file;
+    dtm_memory_account m = dtm_memory_account_of(module);
+    dtm_warning(module->context, meshed ? settings->mesh.axes[0].span : settings->train.span, 703,
+                "a rank needs %s (%lld bytes) of memory, the machine has %s (%.0f bytes) a device",
+                bytes_text(module, (double)module->arena_bytes), (long long)module->arena_bytes, bytes_text(module, has), has);
+    dtm_note(module->context, settings->machine.span, "the machine is described here");
+    note_kinds(module, &m);
+    dtm_help(module->context, "%s; `dtmc explain` says where the peak lies", help_memory(module, &m));
+}
+
 void dtm_ledger_warn(dtm_module *module, const dtm_ledger *ledger) {
+    warn_memory(module);
     const dtm_mesh *mesh = &module->settings.mesh;
     for (int slow = 0; slow < mesh->count; slow++)
         for (int fast = slow + 1; fast < mesh->count; fast++) {

@@ -111,6 +111,8 @@ bool shard_has_dim(const shard *s, dtm_op op, int axis, dtm_dim dim); /* in such
 shard_choice shard_choice_for(const shard *s, dtm_op op, int axis, dtm_dim dim);
 /* The factor along which a choice splits, NULL: none. */
 const dtm_factor *shard_split_factor(const shard *s, dtm_op op, shard_choice choice);
+/* Whether the axis' list has attention split along its positions, or may have so by cost: then `using` says how. */
+bool shard_uses_positions(const shard *s, dtm_op op, int axis);
 bool shard_lists(const dtm_splits_rule *rule, dtm_dim a, dtm_dim b); /* one of the two */
 bool shard_expand(shard *s);  /* expands operators that are split along what they normalise */
 void shard_units(shard *s);   /* after the choices: in which units dimensions are split */

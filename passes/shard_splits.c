@@ -109,6 +109,16 @@ static bool gather_is_cheaper(const shard *s, dtm_op op, int axis) {
     return gather <= exchange;
 }
 
+bool shard_uses_positions(const shard *s, dtm_op op, int axis) {
+    const dtm_splits_rule *rule = s->rules[axis];
+    int first = rule->by_cost ? 0 : shard_listed_index(s, op, axis), last = rule->by_cost ? rule->count - 1 : first;
+    if (!is_attention(s->module->ops[op].kind)) return false;
+    for (int i = first; i >= 0 && i <= last; i++)
+        for (int f = 0; f < s->ops[op].n_factors; f++)
+            if (s->ops[op].factors[f].positions && has_name(&s->ops[op].factors[f], rule->dims[i])) return true;
+    return false;
+}
+
 static shard_choice heads_choice(const shard *s, dtm_op op, int axis, int factor) {
     const dtm_factor *f = &s->ops[op].factors[factor];
     bool few = f->n_names == 2 && s->few[axis][f->names[1]];

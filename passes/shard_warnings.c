@@ -65,6 +65,40 @@ static void warn_unused(const shard *s, int axis) {
     }
 }
 
+static void warn_using(const shard *s, int axis) {
+    const dtm_splits_rule *rule = s->rules[axis];
+    if (rule->using == DTM_USING_COST) return;
+    for (size_t i = 0; i < s->n_order; i++)
+        if (shard_uses_positions(s, s->order[i], axis)) return;
+    dtm_warning(s->module->context, rule->span, 805, "`using %s` applies to nothing: %s splits no attention along its positions",
+                rule->using == DTM_USING_ALLTOALL ? "alltoall" : "gather", axis_name(s, axis));
+    dtm_help(s->module->context, "leave it out, or list the positions of attention first");
+}
+
+/* The first dimension of the first input that has one. */
+static const char *batch_name(const shard *s) {
+    const dtm_module *m = s->module;
+    for (size_t i = 0; i < s->n_order; i++) {
+        if (m->ops[s->order[i]].kind != DTM_OP_INPUT) continue;
+        const dtm_type_data *type = dtm_value_type(m, m->ops[s->order[i]].results[0]);
+        if (type->rank) return dim_name(s, type->dims[0]);
+    }
+    return "..";
+}
+
+/* An axis may also be there for `keep` alone. */
+static void warn_unnamed(const shard *s, int axis) {
+    const dtm_settings *settings = &s->module->settings;
+    for (size_t k = 0; k < settings->n_keeps; k++)
+        for (int d = 0; d < settings->keeps[k].count; d++)
+            for (int a = 0; a < settings->keeps[k].dims[d].n_axes; a++)
+                if (settings->keeps[k].dims[d].axes[a] == axis) return;
+    dtm_warning(s->module->context, settings->mesh.axes[axis].span, 811,
+                "no rule names the axis %s: all its %lld ranks compute and hold the same", axis_name(s, axis),
+                (long long)axis_size(s, axis));
+    dtm_help(s->module->context, "say in `parallel` what it splits: `%s splits %s`", axis_name(s, axis), batch_name(s));
+}
+
 /* ---- keys and values ---- */
 
 static const dtm_factor *heads_of(const shard *s, dtm_op op) {
@@ -206,8 +240,13 @@ static void warn_late(const shard *s, int axis) {
 
 void shard_warnings(shard *s) {
     for (int a = 0; a < s->module->settings.mesh.count; a++) {
-        if (!(s->axes >> a & 1) || (s->time >> a & 1) || !s->rules[a]) continue;
+        if (!(s->axes >> a & 1) || (s->time >> a & 1)) continue;
+        if (!s->rules[a]) {
+            warn_unnamed(s, a);
+            continue;
+        }
         warn_unused(s, a);
+        warn_using(s, a);
         warn_alike(s, a, warn_keys(s, a));
         warn_late(s, a);
     }

@@ -1,5 +1,6 @@
 /* dtmc build: passes, plan and kernels as C, the system compiler, one executable. Everything is made in a temporary
- * folder beside the output; the output appears by a rename, whole or not at all. */
+ * folder beside the output; the output appears by a rename, whole or not at all. dtmc check goes the same way as far as
+ * the program can be at fault: all but the system compiler. */
 #include "frontend/dtmc/commands.h"
 
 #include "codegen/codegen.h"
@@ -65,23 +66,46 @@ static void remove_folder(const char *folder) {
     rmdir(folder);
 }
 
-static bool build_from(const dtm_options *options, dtm_module *module) {
-    dtm_text plan = {.arena = dtm_context_arena(module->context)}, kernels = {.arena = plan.arena};
-    if (!dtm_codegen(module, &plan, &kernels) || !emit(options, module, &plan, &kernels)) return false;
-    char folder[4096];
-    if (snprintf(folder, sizeof folder, "%s.XXXXXX", options->output) >= (int)sizeof folder || !mkdtemp(folder)) {
-        fprintf(stderr, "dtmc build: cannot write beside %s: %s\n", options->output, strerror(errno));
-        return false;
-    }
-    bool good = write_sources(folder, &plan, &kernels) && make_executable(options, folder);
-    remove_folder(folder);
-    return good;
-}
+/* What becomes of a program: the module after all passes, and C. */
+typedef struct sources {
+    dtm_module *module;
+    dtm_text plan, kernels;
+    bool failed;
+} sources;
 
 static bool keeps_contracts(dtm_module *module) {
     dtm_ledger ledger = dtm_ledger_of(module, dtm_context_arena(module->context));
     dtm_ledger_warn(module, &ledger);
     return dtm_ledger_check(module, &ledger);
+}
+
+/* Every error that a program can have is reported here. */
+static sources translate(dtm_context *context, const dtm_options *options) {
+    dtm_arena *arena = dtm_context_arena(context);
+    sources made = {.module = dtm_compile(context, options, NULL), .plan.arena = arena, .kernels.arena = arena};
+    made.failed = !made.module || !keeps_contracts(made.module) || !dtm_codegen(made.module, &made.plan, &made.kernels);
+    made.failed |= dtm_report(context);
+    return made;
+}
+
+int dtm_command_check(const dtm_options *options) {
+    dtm_context *context = dtm_context_create();
+    sources made = translate(context, options);
+    dtm_module_destroy(made.module);
+    dtm_context_destroy(context);
+    return made.failed;
+}
+
+static bool write_executable(const dtm_options *options, const sources *made) {
+    if (!emit(options, made->module, &made->plan, &made->kernels)) return false;
+    char folder[4096];
+    if (snprintf(folder, sizeof folder, "%s.XXXXXX", options->output) >= (int)sizeof folder || !mkdtemp(folder)) {
+        fprintf(stderr, "dtmc build: cannot write beside %s: %s\n", options->output, strerror(errno));
+        return false;
+    }
+    bool good = write_sources(folder, &made->plan, &made->kernels) && make_executable(options, folder);
+    remove_folder(folder);
+    return good;
 }
 
 int dtm_command_build(const dtm_options *options) {
@@ -99,12 +123,9 @@ int dtm_command_build(const dtm_options *options) {
         return 1;
     }
     dtm_context *context = dtm_context_create();
-    dtm_module *module = dtm_compile(context, options, NULL);
-    bool failed = !module || !keeps_contracts(module);
-    failed |= dtm_report(context);
-    if (!failed) failed = !build_from(options, module);
-    failed |= dtm_report(context);
-    dtm_module_destroy(module);
+    sources made = translate(context, options);
+    bool failed = made.failed || !write_executable(options, &made);
+    dtm_module_destroy(made.module);
     dtm_context_destroy(context);
     return failed;
 }

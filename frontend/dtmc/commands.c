@@ -67,15 +67,6 @@ failed:
     return NULL;
 }
 
-int dtm_command_check(const dtm_options *options) {
-    dtm_context *context = dtm_context_create();
-    dtm_module *module = dtm_compile(context, options, options->verify || options->validate ? NULL : "");
-    bool failed = dtm_report(context) || !module;
-    dtm_module_destroy(module);
-    dtm_context_destroy(context);
-    return failed;
-}
-
 /* ---- fmt ---- */
 
 static bool write_back(const char *path, const dtm_text *out) {

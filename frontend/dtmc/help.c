@@ -52,8 +52,9 @@ static const struct {
      "    --from PASS       FILE is a dump taken after PASS (the dump says so itself; this checks it)\n",
      1},
     {"check",
-     "dtmc check FILE: reads a program and the files it uses, resolves names, dimensions and types, and says what is\n"
-     "wrong: each error with its line, its cause and a way out. Nothing is written.\n",
+     "dtmc check FILE: takes a program through all that `dtmc build` does with it, short of compiling the kernels, and says\n"
+     "what is wrong: each error with its line, its cause and a way out; then contracts (`expect`) that do not hold, and\n"
+     "warnings. Nothing is written.\n",
      1},
     {"fmt",
      "dtmc fmt FILE: prints a program in canonical style; comments stay.\n"
