@@ -196,10 +196,6 @@ static bool add_kept_axis(dtm_checker *c, const dtm_axis_use *use, dtm_keep_rule
             dtm_help(c->context, "remove one `@%s`: each rank of an axis holds one block of the tensor", name);
             return false;
         }
-    if (rule->dims[last].n_axes == DTM_MAX_SPLITS) {
-        dtm_error(c->context, use->name.span, 406, "at most %d axes split a dimension", DTM_MAX_SPLITS);
-        return false;
-    }
     rule->dims[last].axes[rule->dims[last].n_axes++] = axis;
     return true;
 }

@@ -485,7 +485,8 @@ static bool take_axes_of_dim(dtm_checker *c, const dtm_dim_use *use, dtm_dim_lay
         uint8_t axis = dtm_checker_axis(c, axis_use->name);
         if (axis == DTM_NO_AXIS) return false;
         if (layout->count == DTM_MAX_SPLITS) {
-            dtm_error(c->context, use->span, 502, "at most %d axes split a dimension", DTM_MAX_SPLITS);
+            dtm_error(c->context, use->span, 502, "more axes than there are split %s: one of them stands twice",
+                      dtm_checker_text(c, use->name.text));
             return false;
         }
         if (axis_use->multiple > UINT32_MAX) {

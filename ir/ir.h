@@ -33,9 +33,10 @@ typedef uint32_t dtm_region;
 enum {
     DTM_MAX_RANK = 8,     /* dimensions of a tensor */
     DTM_MAX_AXES = 12,    /* axes of a mesh */
-    DTM_MAX_SPLITS = 4,   /* axes that split one dimension */
+    DTM_MAX_SPLITS = DTM_MAX_AXES, /* axes that split one dimension: any */
     DTM_MAX_NUMBERS = 8,  /* numeric attributes of an operator */
     DTM_MAX_FACTORS = 16, /* factors of an operator */
+    DTM_MAX_BLOCK_SIZES = 3 << (DTM_MAX_AXES - 1), /* of blocks of one dimension */
     DTM_MANY = 255,
     DTM_SAME = 254,
     DTM_NO_AXIS = 255,
@@ -334,6 +335,9 @@ void dtm_block(const dtm_module *module, const dtm_type_data *type, int index, c
 /* The same for a bare split list of a dimension of n elements. */
 void dtm_block_of(const dtm_mesh *mesh, int64_t n, const dtm_dim_layout *layout, const int64_t *coordinates, int64_t *begin,
                   int64_t *size);
+/* The sizes that blocks of a dimension of n elements have, each once and none of them 0, without going through all blocks: a
+ * cut of n makes at most two of them, three along the time axis, which is the first. Returns how many there are. */
+size_t dtm_block_sizes(const dtm_mesh *mesh, int64_t n, const dtm_dim_layout *layout, int64_t sizes[DTM_MAX_BLOCK_SIZES]);
 /* The largest block any rank has (that of coordinates 0). */
 int64_t dtm_block_max(const dtm_module *module, const dtm_type_data *type, int index);
 int64_t dtm_local_elements_max(const dtm_module *module, dtm_type type);

@@ -56,6 +56,44 @@ void dtm_block(const dtm_module *module, const dtm_type_data *type, int index, c
                  size);
 }
 
+static size_t add_size(int64_t *sizes, size_t count, int64_t size) {
+    for (size_t i = 0; i < count; i++)
+        if (sizes[i] == size) return count;
+    if (size) sizes[count++] = size;
+    return count;
+}
+
+/* The sizes of blocks that one cut of n elements makes, but for empty ones. */
+static size_t sizes_of_cut(int64_t n, int64_t parts, int64_t unit, bool balanced, int64_t *sizes) {
+    int64_t units = ceil_div(n, unit), missing = units * unit - n; /* from the last unit */
+    if (!balanced) {
+        int64_t block = ceil_div(units, parts) * unit;
+        if (block > n) return add_size(sizes, 0, n);
+        return add_size(sizes, add_size(sizes, 0, block), n % block);
+    }
+    int64_t less = units / parts, more = units % parts; /* so many blocks have a unit more, the last among them */
+    size_t count = add_size(sizes, 0, (less + (more > 0)) * unit - missing);
+    if (more > 1) count = add_size(sizes, count, (less + 1) * unit);
+    if (more ? parts > more : parts > 1) count = add_size(sizes, count, less * unit);
+    return count;
+}
+
+size_t dtm_block_sizes(const dtm_mesh *mesh, int64_t n, const dtm_dim_layout *layout, int64_t sizes[DTM_MAX_BLOCK_SIZES]) {
+    size_t count = add_size(sizes, 0, n);
+    for (int i = 0; i < layout->count; i++) {
+        int64_t next[DTM_MAX_BLOCK_SIZES], made[3];
+        size_t n_next = 0;
+        const dtm_axis_data *axis = &mesh->axes[layout->splits[i].axis];
+        for (size_t k = 0; k < count; k++) {
+            size_t n_made = sizes_of_cut(sizes[k], axis->size, layout->splits[i].unit, axis->time, made);
+            for (size_t m = 0; m < n_made; m++) n_next = add_size(next, n_next, made[m]);
+        }
+        memcpy(sizes, next, n_next * sizeof *next);
+        count = n_next;
+    }
+    return count;
+}
+
 /* Coordinates 0 have the largest ceil-block; of balanced (time) blocks the last is the largest. */
 int64_t dtm_block_max(const dtm_module *module, const dtm_type_data *type, int index) {
     int64_t coordinates[DTM_MAX_AXES] = {0}, begin, size;
@@ -124,23 +162,30 @@ uint8_t dtm_axis_find(const dtm_module *module, dtm_string name) {
 
 /* ---- types ---- */
 
-/* Whether a split in units of `unit` cuts other blocks than one in units of 1 does, of parts that may themselves be
- * uneven blocks of the axes before it. */
-static bool unit_matters(const dtm_mesh *mesh, int64_t n, const dtm_dim_layout *layout, int index) {
-    dtm_dim_layout plain = *layout, with = *layout;
-    plain.count = with.count = (uint8_t)(index + 1);
-    plain.splits[index].unit = 1;
-    int64_t coordinates[DTM_MAX_AXES] = {0};
-    for (;;) {
-        int64_t b0, s0, b1, s1;
-        dtm_block_of(mesh, n, &plain, coordinates, &b0, &s0);
-        dtm_block_of(mesh, n, &with, coordinates, &b1, &s1);
+/* Whether blocks of n elements are others in units of `unit` than in units of 1. */
+static bool unit_matters_in(int64_t n, const dtm_axis_data *axis, int64_t unit) {
+    int64_t parts = axis->size, b0, s0, b1, s1;
+    if (!axis->time) /* the first block says it, unless it is all there is */
+        return n > 1 && ceil_div(n, parts) != ceil_div(ceil_div(n, unit), parts) * unit;
+    if (n % unit == 0 && n / unit % parts == 0) return false;
+    for (int64_t i = 0; i < parts; i++) {
+        b0 = b1 = 0, s0 = s1 = n;
+        cut(parts, 1, i, true, &b0, &s0);
+        cut(parts, unit, i, true, &b1, &s1);
         if (s0 != s1 || (s0 && b0 != b1)) return true;
-        int i = index;
-        while (i >= 0 && ++coordinates[layout->splits[i].axis] == mesh->axes[layout->splits[i].axis].size)
-            coordinates[layout->splits[i--].axis] = 0;
-        if (i < 0) return false;
     }
+    return false;
+}
+
+/* The same of parts that may themselves be uneven blocks of the axes before it: it depends on nothing but their sizes. */
+static bool unit_matters(const dtm_mesh *mesh, int64_t n, const dtm_dim_layout *layout, int index) {
+    int64_t sizes[DTM_MAX_BLOCK_SIZES];
+    dtm_dim_layout before = *layout;
+    before.count = (uint8_t)index;
+    size_t count = dtm_block_sizes(mesh, n, &before, sizes);
+    for (size_t i = 0; i < count; i++)
+        if (unit_matters_in(sizes[i], &mesh->axes[layout->splits[index].axis], layout->splits[index].unit)) return true;
+    return false;
 }
 
 static dtm_type_data normalised(const dtm_module *module, const dtm_type_data *data) {

@@ -58,7 +58,7 @@ static const char *collective_result(const dtm_op_data *op, dtm_type_data *type,
     if (over < 0) return "it needs the dimension after `over`";
     dtm_dim_layout *layout = &type->layout[over];
     const dtm_dim_layout *wanted = &result->layout[over];
-    for (int s = layout->count; s < wanted->count && layout->count < DTM_MAX_SPLITS; s++) {
+    for (int s = layout->count; s < wanted->count; s++) {
         if (!(axes >> wanted->splits[s].axis & 1)) return "the result is split by an axis it does not name";
         axes &= (uint16_t) ~(1 << wanted->splits[s].axis);
         layout->splits[layout->count++] = wanted->splits[s];

@@ -291,9 +291,7 @@ static bool try_scatter(scatter *s, dtm_op reduction) {
         const dtm_type_data *type = dtm_value_type(module, y);
         s->dim = type->dims[d];
         s->layout = type->layout[d];
-        int axes = 0;
-        for (int a = 0; a < module->settings.mesh.count; a++) axes += s->axes >> a & 1;
-        if (s->layout.count + axes > DTM_MAX_SPLITS || dtm_block_max(module, type, d) < dtm_group_size(module, s->axes)) continue;
+        if (dtm_block_max(module, type, d) < dtm_group_size(module, s->axes)) continue;
         begin(s, d);
         if (grow(s)) {
             rewrite(s);

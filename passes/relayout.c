@@ -140,7 +140,7 @@ static dtm_split pop(dtm_dim_layout *layout) {
 static bool push(const search *s, dtm_type_data *type, int d, int axis) {
     dtm_dim_layout *now = &type->layout[d];
     const dtm_dim_layout *end = &s->to.layout[d];
-    if (now->count == DTM_MAX_SPLITS || !(s->dims >> d & 1)) return false;
+    if (!(s->dims >> d & 1)) return false;
     if (!is_free(s) && (!is_prefix(now, end) || now->count == end->count || end->splits[now->count].axis != axis)) return false;
     dtm_split split;
     memset(&split, 0, sizeof split);

@@ -123,15 +123,6 @@ static void keep_order(const dtm_keep_rule *keep, uint8_t *order, int n) {
 
 /* ---- types ---- */
 
-static void refuse_axis(const shard *s, int axis, dtm_dim dim) {
-    dtm_context *context = s->module->context;
-    if (dtm_error_count(context)) return;
-    dtm_error(context, s->rules[axis] ? s->rules[axis]->span : (dtm_span){0, 0, 0}, 406,
-              "at most %d axes split a dimension, and %s would be one more for %s", DTM_MAX_SPLITS,
-              dtm_string_text(context, s->module->settings.mesh.axes[axis].name), dtm_dim_name(s->module, dim));
-    dtm_help(context, "make one axis of two that split the same dimensions: mesh { dp = 4 } for { a = 2, b = 2 }");
-}
-
 static dtm_type type_with(const shard *s, dtm_type whole, const shard_state *states, const uint8_t *order, int n) {
     dtm_type_data type = *dtm_type_get(s->module, dtm_type_whole(s->module, whole));
     for (int i = 0; i < n; i++) {
@@ -141,10 +132,6 @@ static dtm_type type_with(const shard *s, dtm_type whole, const shard_state *sta
         if (states[a] == STATE_MAX) type.max |= (uint16_t)(1 << a);
         if (states[a] < STATE_DIM) continue;
         dtm_dim_layout *layout = &type.layout[states[a] - STATE_DIM];
-        if (layout->count == DTM_MAX_SPLITS) {
-            refuse_axis(s, a, type.dims[states[a] - STATE_DIM]);
-            continue;
-        }
         layout->splits[layout->count++] = (dtm_split){(uint8_t)a, s->units[a][type.dims[states[a] - STATE_DIM]]};
     }
     return dtm_type_intern(s->module, &type);

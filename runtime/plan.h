@@ -31,7 +31,7 @@ enum {
     DTM_PLAN_VERSION = 2,
     DTM_PLAN_RANK = 8,   /* dimensions of a tensor */
     DTM_PLAN_AXES = 12,  /* axes of a mesh */
-    DTM_PLAN_SPLITS = 4, /* axes that split one dimension */
+    DTM_PLAN_SPLITS = DTM_PLAN_AXES, /* axes that split one dimension */
     DTM_PLAN_ATOMS = 8,  /* factors of a size */
     DTM_PLAN_OUTER = 6,  /* loops around a matrix product */
 };
