@@ -279,9 +279,11 @@ static void write_head(const dtm_generator *g, dtm_text *out) {
     write_train(g, out);
     dtm_memory_account m = dtm_memory_account_of(g->module);
     dtm_text_printf(out, "    .arena_bytes = %lld,\n    .memory = {.weights = %lld, .gradients = %lld, .optimizer = %lld, "
-                         ".activations = %lld, .workspace = %lld, .communication = %lld},\n",
+                         ".activations = %lld, .workspace = %lld, .communication = %lld, .fragmentation = %lld, .peak = ",
                     (long long)g->module->arena_bytes, (long long)m.weights, (long long)m.gradients, (long long)m.optimizer,
-                    (long long)m.activations, (long long)m.workspace, (long long)m.communication);
+                    (long long)m.activations, (long long)m.workspace, (long long)m.communication, (long long)m.fragmentation);
+    quoted(out, dtm_peak_text(g->module, &m, g->arena));
+    dtm_text_printf(out, "},\n");
 }
 
 void dtm_write_plan(dtm_generator *g, dtm_text *out) {

@@ -407,33 +407,3 @@ int64_t dtm_constants_bytes(const dtm_module *module) {
     }
     return bytes;
 }
-
-/* ---- account ---- */
-
-dtm_memory_account dtm_memory_account_of(const dtm_module *module) {
-    dtm_memory_account account = {0};
-    int64_t rest = module->arena_bytes, workspace = dtm_workspace_most(module, false);
-    account.communication = dtm_workspace_most(module, true);
-    account.workspace = workspace - account.communication;
-    bool *counted = dtm_arena_alloc(module->arena, module->n_values * sizeof *counted);
-    for (dtm_op op = 1; op < module->n_ops; op++) {
-        const dtm_op_data *data = &module->ops[op];
-        if (!data->region) continue;
-        dtm_value v = data->kind == DTM_OP_GRADIENT ? data->operands[1] : data->n_results ? data->results[0] : 0;
-        int64_t *kind = data->kind == DTM_OP_WEIGHT     ? &account.weights
-                        : data->kind == DTM_OP_STATE    ? &account.optimizer
-                        : data->kind == DTM_OP_GRADIENT ? &account.gradients
-                                                        : NULL;
-        if (!kind || counted[v]) continue;
-        counted[v] = true;
-        const dtm_storage *s = &module->values[v].storage;
-        int64_t slot = dtm_storage_round(dtm_local_bytes_max(module, module->values[v].type));
-        if (s->offset >= 0) *kind += s->modulus > 1 ? s->stride * s->modulus : slot;
-    }
-    account.workspace += dtm_constants_bytes(module);
-    workspace += dtm_constants_bytes(module);
-    rest -= account.weights + account.optimizer + workspace;
-    if (account.gradients > rest) account.gradients = rest;
-    account.activations = rest - account.gradients;
-    return account;
-}

@@ -99,12 +99,18 @@ int64_t dtm_update_chunks_offset(const dtm_module *module); /* where in it these
 /* Where in it the table of a rope lies; *first says whether no rope before it has the same. */
 int64_t dtm_rope_table_offset(const dtm_module *module, dtm_op rope, bool *first);
 
-/* Peak by kind, after memory; the sum is arena_bytes. */
+/* peak.c, after memory: what lives by kind at the moment of a step when most does (of equals the first), and where that is.
+ * `workspace` has what the operator there takes beside its operands and results, and what lies behind the workspace;
+ * `communication` what it takes if it is a collective. `fragmentation` is what the arena is larger than that: gaps between
+ * what lives at one time, and the part of the workspace that others need. All together are arena_bytes. */
 typedef struct dtm_memory_account {
-    int64_t weights, gradients, optimizer, activations, workspace, communication;
-    dtm_value peak; /* a value set where most is alive */
+    int64_t weights, gradients, optimizer, activations, workspace, communication, fragmentation;
+    dtm_op peak;  /* the operator that runs then; 0: the begin of the step */
+    int64_t copy; /* of the innermost repeat around it; -1: in none */
 } dtm_memory_account;
 dtm_memory_account dtm_memory_account_of(const dtm_module *module);
+/* "d_x.mul = dot, backward layer 3, line 28" */
+const char *dtm_peak_text(const dtm_module *module, const dtm_memory_account *account, dtm_arena *arena);
 
 /* The laws of storage, part of dtm_module_verify after the pass memory: what lies in the arena lies within it, and
  * collectives have the scratch they take. That values do not overlay each other while they live is seen by interpreting

@@ -172,13 +172,18 @@ static void print_advice(const explainer *e) {
     }
 }
 
-/* What the choice of least time, instead of the first dimension listed, would save: where it does. */
+/* What the choice of least time, instead of the first dimension listed, would save: where that is worth a word. */
+static double saved_by(const explainer *e, const dtm_alternative *by_cost) {
+    double saved = e->step_time - by_cost->step_time;
+    return saved < 0.005 * e->step_time ? 0 : saved;
+}
+
 static void print_by_cost(const explainer *e, const dtm_module *source) {
     size_t count = 0;
     dtm_alternative *all = source ? dtm_alternatives_by_cost(source, e->scratch, &count) : NULL;
     for (size_t i = 0; i < count; i++) {
-        double saved = e->step_time - all[i].step_time;
-        if (saved < 0.005 * e->step_time) continue;
+        double saved = saved_by(e, &all[i]);
+        if (saved == 0) continue;
         const char *differences = dtm_alternative_differences(e->module, &all[i], e->scratch);
         dtm_text_printf(e->out, "  by cost would save %s of %s a step: %s%s%s%s\n", seconds_text(e, saved),
                         seconds_text(e, e->step_time), all[i].edit, differences ? " (laid out in another way: " : "",
@@ -229,10 +234,8 @@ static void print_memory(const explainer *e) {
                     bytes_text(e, (double)m.gradients), bytes_text(e, (double)m.optimizer),
                     bytes_text(e, (double)m.activations), bytes_text(e, (double)m.workspace),
                     bytes_text(e, (double)m.communication));
-    if (!m.peak) return;
-    dtm_op def = dtm_value_get(e->module, m.peak)->def;
-    dtm_text_printf(e->out, "                  the peak is in %s%s\n", dtm_value_name(e->module, m.peak),
-                    def ? line_text(e, dtm_op_get(e->module, def)) : "");
+    dtm_text_printf(e->out, "                  and %s of fragmentation\n", bytes_text(e, (double)m.fragmentation));
+    dtm_text_printf(e->out, "                  most lives at %s\n", dtm_peak_text(e->module, &m, e->scratch));
     dtm_machine machine = dtm_machine_of(e->module);
     if (machine.memory > 0 && (double)e->module->arena_bytes > machine.memory)
         dtm_text_printf(e->out, "                  more than the machine's %s a device\n",
@@ -281,6 +284,15 @@ static void print_json_number(dtm_text *out, const char *key, double number) {
         dtm_text_printf(out, "null");
 }
 
+/* A change of one line: what is sent then by a rank, and how long a step takes. */
+static void print_json_edit(const explainer *e, const dtm_alternative *edit) {
+    dtm_text_printf(e->out, "{\"edit\":");
+    print_json_string(e->out, edit->edit);
+    print_json_number(e->out, "sent", (double)edit->ledger.sent);
+    print_json_number(e->out, "step_seconds", edit->step_time);
+    dtm_text_printf(e->out, "}");
+}
+
 static void explain_json_entry(const explainer *e, size_t index) {
     const dtm_ledger_entry *entry = &e->ledger.entries[index];
     const dtm_op_data *op = dtm_op_get(e->module, entry->op);
@@ -300,10 +312,27 @@ static void explain_json_entry(const explainer *e, size_t index) {
     print_json_number(e->out, "line", op->place.line);
     dtm_text_printf(e->out, ",\"why\":");
     print_json_string(e->out, string_text(e, op->why));
+    const dtm_alternative *edit = dtm_alternative_without(e->module, entry, e->alternatives, e->n_alternatives);
+    dtm_text_printf(e->out, ",\"gone_with\":");
+    if (edit) print_json_edit(e, edit);
+    else dtm_text_printf(e->out, "null");
     dtm_text_printf(e->out, "}");
 }
 
-static void explain_json(const explainer *e) {
+static void explain_json_by_cost(const explainer *e, const dtm_module *source) {
+    size_t count = 0, printed = 0;
+    dtm_alternative *all = source ? dtm_alternatives_by_cost(source, e->scratch, &count) : NULL;
+    dtm_text_printf(e->out, ",\"by_cost\":[");
+    for (size_t i = 0; i < count; i++) {
+        if (saved_by(e, &all[i]) == 0) continue;
+        if (printed++) dtm_text_printf(e->out, ",");
+        print_json_edit(e, &all[i]);
+    }
+    dtm_text_printf(e->out, "]");
+    dtm_alternatives_destroy(all, count);
+}
+
+static void explain_json(const explainer *e, const dtm_module *source) {
     dtm_text_printf(e->out, "{\"file\":");
     print_json_string(e->out, e->options->file);
     dtm_text_printf(e->out, ",\"mesh\":{");
@@ -317,16 +346,24 @@ static void explain_json(const explainer *e) {
     print_json_string(e->out, machine_name(e));
     print_json_number(e->out, "collectives", (double)e->ledger.collectives);
     print_json_number(e->out, "sent", (double)e->ledger.sent);
+    print_json_number(e->out, "step_seconds", e->step_time);
     dtm_text_printf(e->out, ",\"entries\":[");
     for (size_t i = 0; i < e->ledger.count; i++) explain_json_entry(e, i);
+    dtm_text_printf(e->out, "]");
+    explain_json_by_cost(e, source);
     dtm_memory_account m = e->module->arena_bytes ? dtm_memory_account_of(e->module) : (dtm_memory_account){0};
-    dtm_text_printf(e->out, "],\"memory\":{\"arena\":%lld", (long long)e->module->arena_bytes);
+    dtm_text_printf(e->out, ",\"memory\":{\"arena\":%lld", (long long)e->module->arena_bytes);
     print_json_number(e->out, "weights", (double)m.weights);
     print_json_number(e->out, "gradients", (double)m.gradients);
     print_json_number(e->out, "optimizer", (double)m.optimizer);
     print_json_number(e->out, "activations", (double)m.activations);
     print_json_number(e->out, "workspace", (double)m.workspace);
     print_json_number(e->out, "communication", (double)m.communication);
+    print_json_number(e->out, "fragmentation", (double)m.fragmentation);
+    if (e->module->arena_bytes) {
+        dtm_text_printf(e->out, ",\"peak\":");
+        print_json_string(e->out, dtm_peak_text(e->module, &m, e->scratch));
+    }
     dtm_text_printf(e->out, "}}\n");
 }
 
@@ -334,12 +371,9 @@ void dtm_explain(const dtm_module *source, dtm_module *module, const dtm_explain
     explainer e = {.module = module, .options = options, .scratch = dtm_arena_create(), .out = out};
     e.ledger = dtm_ledger_of(module, e.scratch);
     e.step_time = dtm_step_time(module);
-    if (options->json)
-        explain_json(&e);
-    else {
-        e.alternatives = source ? dtm_alternatives_of(source, e.scratch, &e.n_alternatives) : NULL;
-        explain_text(&e, source);
-        dtm_alternatives_destroy(e.alternatives, e.n_alternatives);
-    }
+    e.alternatives = source ? dtm_alternatives_of(source, e.scratch, &e.n_alternatives) : NULL;
+    if (options->json) explain_json(&e, source);
+    else explain_text(&e, source);
+    dtm_alternatives_destroy(e.alternatives, e.n_alternatives);
     dtm_arena_destroy(e.scratch);
 }

@@ -221,9 +221,11 @@ static bool check_contract(dtm_module *module, const dtm_ledger *ledger, const d
 
 static void note_kinds(dtm_module *module, const dtm_memory_account *m) {
     dtm_note(module->context, (dtm_span){0, 0, 0},
-             "weights %lld, gradients %lld, optimizer %lld, activations %lld, workspace %lld, communication %lld bytes",
+             "weights %lld, gradients %lld, optimizer %lld, activations %lld, workspace %lld, communication %lld bytes, and "
+             "%lld of fragmentation; most lives at %s",
              (long long)m->weights, (long long)m->gradients, (long long)m->optimizer, (long long)m->activations,
-             (long long)m->workspace, (long long)m->communication);
+             (long long)m->workspace, (long long)m->communication, (long long)m->fragmentation,
+             dtm_peak_text(module, m, module->arena));
 }
 
 static bool check_memory(dtm_module *module, const dtm_expect_rule *rule) {
@@ -261,8 +263,7 @@ static const char *bytes_text(const dtm_module *module, double bytes) {
 static const char *help_memory(const dtm_module *module, const dtm_memory_account *m) {
     static const char weights[] = "an axis that splits the weights' largest dimensions would make it smaller";
     static const char batch[] = "more `microbatches`, a smaller batch, or an axis that splits it would make it smaller";
-    dtm_op peak = m->peak ? dtm_value_get(module, m->peak)->def : 0;
-    bool in_update = peak && dtm_enclosing(module, peak, DTM_OP_UPDATE);
+    bool in_update = m->peak && dtm_enclosing(module, m->peak, DTM_OP_UPDATE);
     int64_t of_weights = m->weights + m->gradients + m->optimizer;
     return in_update || of_weights > m->activations + m->workspace + m->communication ? weights : batch;
 }
@@ -279,7 +280,7 @@ static void warn_memory(dtm_module *module) {
                 bytes_text(module, (double)module->arena_bytes), (long long)module->arena_bytes, bytes_text(module, has), has);
     dtm_note(module->context, settings->machine.span, "the machine is described here");
     note_kinds(module, &m);
-    dtm_help(module->context, "%s; `dtmc explain` says where the peak lies", help_memory(module, &m));
+    dtm_help(module->context, "%s", help_memory(module, &m));
 }
 
 void dtm_ledger_warn(dtm_module *module, const dtm_ledger *ledger) {

@@ -35,13 +35,14 @@ typedef struct memory_kind {
     int64_t bytes;
 } memory_kind;
 
-enum { MEMORY_KINDS = 6 };
+enum { MEMORY_KINDS = 7 };
 
 static void memory_kinds(const dtm_plan *plan, memory_kind kinds[MEMORY_KINDS]) {
     const dtm_plan_memory *m = &plan->memory;
     const memory_kind all[MEMORY_KINDS] = {{"weights", m->weights},     {"gradients", m->gradients},
                                            {"optimizer", m->optimizer}, {"activations", m->activations},
-                                           {"workspace", m->workspace}, {"communication", m->communication}};
+                                           {"workspace", m->workspace}, {"communication", m->communication},
+                                           {"fragmentation", m->fragmentation}};
     memcpy(kinds, all, sizeof all);
 }
 
@@ -85,6 +86,7 @@ void dtm_info_print(const dtm_plan *plan) {
     memory_kinds(plan, kinds);
     for (int i = 0; i < MEMORY_KINDS; i++)
         printf("             %-14s %12.2f MiB\n", kinds[i].name, (double)kinds[i].bytes / 1048576);
+    if (plan->memory.peak) printf("             most lives at %s\n", plan->memory.peak);
     printf("source       %016llx\n", (unsigned long long)plan->source);
     printf("plan         %s\n", plan->hash);
     printf("compiler     dtmc %s\n", compiler_of(plan));
@@ -141,6 +143,7 @@ static void put_memory(dtm_json_writer *w, const dtm_plan *plan) {
     dtm_json_begin_object(w);
     for (int i = 0; i < MEMORY_KINDS; i++) put_whole(w, kinds[i].name, kinds[i].bytes);
     put_whole(w, "total", plan->arena_bytes);
+    put_string(w, "peak", plan->memory.peak);
     dtm_json_end_object(w);
 }
 

@@ -355,9 +355,10 @@ typedef struct dtm_plan_train {
     const char *optimizer; /* "adamw(..)", for the log's header */
 } dtm_plan_train;
 
-/* Bytes of the arena at the peak, by kind; they sum to arena_bytes. */
+/* Bytes that live in the arena at the peak, by kind, and what it is larger: they sum to arena_bytes. */
 typedef struct dtm_plan_memory {
-    int64_t weights, gradients, optimizer, activations, workspace, communication;
+    int64_t weights, gradients, optimizer, activations, workspace, communication, fragmentation;
+    const char *peak; /* where most lives: operator, copy and source line */
 } dtm_plan_memory;
 
 typedef struct dtm_plan {

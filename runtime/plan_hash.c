@@ -278,10 +278,12 @@ static void add_head(hasher *h) {
     for (uint32_t a = 0; a < p->n_axes; a++) add_axis(h, a);
     const int64_t numbers[] = {p->ranks,           p->microbatches,     p->train.steps,     (int64_t)p->train.seed,
                                p->arena_bytes,     p->memory.weights,   p->memory.gradients, p->memory.optimizer,
-                               p->memory.activations, p->memory.workspace, p->memory.communication, p->n_start};
+                               p->memory.activations, p->memory.workspace, p->memory.communication, p->memory.fragmentation,
+                               p->n_start};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) add(h, numbers[i]);
     add_train(h);
     add_text(h, p->train.optimizer);
+    add_text(h, p->memory.peak);
 }
 
 uint64_t dtm_plan_hash(const dtm_plan *plan) {
