@@ -14,14 +14,28 @@ typedef struct comparison {
     double *worst; /* [a * kinds + b]: the most that b costs above a; INFINITY: b is forbidden where a is not */
 } comparison;
 
+enum { LANES = 8 }; /* a maximum waits for the one before it: several at a time */
+
+/* Where a is forbidden y[i] - x[i] is no number, or less than all others: neither is greater than anything. */
+static double most_above(const double *x, const double *y, size_t n, double worst) {
+    double lanes[LANES];
+    size_t i = 0;
+    for (int k = 0; k < LANES; k++) lanes[k] = worst;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            double above = y[i + (size_t)k] - x[i + (size_t)k];
+            lanes[k] = above > lanes[k] ? above : lanes[k];
+        }
+    for (; i < n; i++) worst = y[i] - x[i] > worst ? y[i] - x[i] : worst;
+    for (int k = 0; k < LANES; k++) worst = lanes[k] > worst ? lanes[k] : worst;
+    return worst;
+}
+
 static double worst_of(const table *t, uint32_t position, size_t inner, uint32_t a, uint32_t b) {
     size_t was = t->kinds[position], outer = shard_work_size(t) / (inner * was);
     double worst = -INFINITY;
-    for (size_t o = 0; o < outer; o++) {
-        const double *x = t->costs + (o * was + a) * inner, *y = t->costs + (o * was + b) * inner;
-        for (size_t i = 0; i < inner; i++)
-            if (x[i] != INFINITY && y[i] - x[i] > worst) worst = y[i] - x[i];
-    }
+    for (size_t o = 0; o < outer; o++)
+        worst = most_above(t->costs + (o * was + a) * inner, t->costs + (o * was + b) * inner, inner, worst);
     return worst;
 }
 

@@ -4,7 +4,7 @@
  * tables cost and giving it on in the direction of the sweep (sequential tree-reweighted message passing, TRW-S), raises the
  * bound. A value that with it costs as much as a solution known is in no better one.
  *
- * The tables stay as they are; what has been shifted from each to its variables stands beside it (`shifts`), so that a bound
+ * The tables stay as they are; what has been shifted from each to its variables stands beside it (`rests`), so that a bound
  * goes on from the last one, and kinds of values remain kinds. */
 #include "passes/shard_work.h"
 
@@ -16,8 +16,8 @@ typedef struct relaxation {
     dtm_arena *arena;
     double **own;    /* by variable: what its values cost alone; INFINITY: out */
     double *taken;   /* scratch, of the largest variable: what its values cost with what its tables cost */
-    double **part;   /* scratch: by table of the variable, what that gives */
-    double *rest[MAX_SCOPE], *least; /* scratch, by kind */
+    double **part;   /* scratch: by table of the variable, kind: what that gives */
+    double *lowest;  /* scratch, by kind: the least that values of it cost */
     double bound;
     double entries;  /* looked at in a sweep */
     bool settled;    /* every table has been seen: the bound holds */
@@ -27,58 +27,62 @@ static bool is_edge(const table *t) { return !t->gone && t->count > 1; }
 
 /* ---- what a table costs ---- */
 
-/* By kind of the variable at a position, what its values have been given of other tables at most: the least that a table with
- * one of them still has to bear. */
-static void rest_of(const relaxation *r, const table *t, uint32_t position) {
-    double *rest = r->rest[position];
-    const double *shift = t->shifts[position];
-    const uint16_t *kind = t->kind[position];
-    for (uint32_t k = 0; k < t->kinds[position]; k++) rest[k] = INFINITY;
-    for (uint32_t k = 0; k < r->w->variables[t->scope[position]].size; k++)
-        if (-shift[k] < rest[kind[k]]) rest[kind[k]] = -shift[k];
+enum { LANES = 8 };
+
+/* The least of a[i] + b[i]. In lanes, as a minimum waits for the one before it. */
+static double least_sum(const double *a, const double *b, uint32_t n) {
+    double least[LANES], all = INFINITY;
+    uint32_t i = 0;
+    for (uint32_t k = 0; k < LANES; k++) least[k] = INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (uint32_t k = 0; k < LANES; k++) {
+            double sum = a[i + k] + b[i + k];
+            least[k] = sum < least[k] ? sum : least[k];
+        }
+    for (; i < n; i++) all = a[i] + b[i] < all ? a[i] + b[i] : all;
+    for (uint32_t k = 0; k < LANES; k++) all = least[k] < all ? least[k] : all;
+    return all;
 }
 
-static void least_of_two(const relaxation *r, const table *t, uint32_t position) {
+/* least[i] comes down to a[i] + b. */
+static void lower(double *least, const double *a, double b, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        double sum = a[i] + b;
+        least[i] = sum < least[i] ? sum : least[i];
+    }
+}
+
+static void least_of_two(const table *t, uint32_t position, double *least) {
     uint32_t n = t->kinds[position], m = t->kinds[1 - position];
-    const double *rest = r->rest[1 - position];
-    size_t step = position ? 1 : m, along = position ? n : 1;
-    for (uint32_t k = 0; k < n; k++) {
-        double least = INFINITY;
-        for (uint32_t j = 0; j < m; j++) {
-            double sum = t->costs[k * step + j * along] + rest[j];
-            least = sum < least ? sum : least;
+    const double *rest = t->rests[1 - position];
+    if (position == 0)
+        for (uint32_t k = 0; k < n; k++) least[k] = least_sum(t->costs + (size_t)k * m, rest, m);
+    else
+        for (uint32_t j = 0; j < m; j++) lower(least, t->costs + (size_t)j * n, rest[j], n);
+}
+
+/* Row by row of the last variable; before[i]: what the kinds of the variables before the i-th were given of other tables. */
+static void least_of_many(const table *t, uint32_t position, double *least) {
+    uint32_t last = t->count - 1, n = t->kinds[last], at[MAX_SCOPE] = {0}, from = 0;
+    const double *costs = t->costs, *end = costs + shard_work_size(t);
+    double before[MAX_SCOPE];
+    before[0] = 0;
+    for (; costs < end; costs += n) {
+        for (uint32_t i = from; i < last; i++) before[i + 1] = before[i] + (i == position ? 0 : t->rests[i][at[i]]);
+        if (position == last) lower(least, costs, before[last], n);
+        else {
+            double sum = least_sum(costs, t->rests[last], n) + before[last];
+            if (sum < least[at[position]]) least[at[position]] = sum;
         }
-        r->least[k] = least;
+        for (from = last; from-- > 0 && ++at[from] == t->kinds[from];) at[from] = 0;
     }
 }
 
-static void least_of_many(const relaxation *r, const table *t, uint32_t position) {
-    uint32_t last = t->count - 1, n = t->kinds[last], at[MAX_SCOPE] = {0};
-    size_t rows = shard_work_size(t) / n;
-    for (uint32_t k = 0; k < t->kinds[position]; k++) r->least[k] = INFINITY;
-    for (size_t row = 0; row < rows; row++) {
-        const double *costs = t->costs + row * n;
-        double others = 0, least = INFINITY;
-        for (uint32_t i = 0; i < last; i++)
-            if (i != position) others += r->rest[i][at[i]];
-        if (position == last) {
-            for (uint32_t k = 0; k < n; k++) r->least[k] = costs[k] + others < r->least[k] ? costs[k] + others : r->least[k];
-        } else {
-            for (uint32_t k = 0; k < n; k++) least = costs[k] + r->rest[last][k] < least ? costs[k] + r->rest[last][k] : least;
-            if (least + others < r->least[at[position]]) r->least[at[position]] = least + others;
-        }
-        for (uint32_t i = last; i-- > 0 && ++at[i] == t->kinds[i];) at[i] = 0;
-    }
-}
-
-/* What the table costs at least for each value of one of its variables, beyond what was shifted to the others. */
-static void least_of(const relaxation *r, const table *t, uint32_t v, double *least) {
-    uint32_t position = shard_work_position(t, v);
-    for (uint32_t i = 0; i < t->count; i++)
-        if (i != position) rest_of(r, t, i);
-    if (t->count == 2) least_of_two(r, t, position);
-    else least_of_many(r, t, position);
-    for (uint32_t k = 0; k < r->w->variables[v].size; k++) least[k] = r->least[t->kind[position][k]];
+/* What the table costs at least for each kind of one of its variables, beyond what was given to the others. */
+static void least_of(const table *t, uint32_t position, double *least) {
+    for (uint32_t k = 0; k < t->kinds[position]; k++) least[k] = INFINITY;
+    if (t->count == 2) least_of_two(t, position, least);
+    else least_of_many(t, position, least);
 }
 
 /* ---- sweeps ---- */
@@ -92,9 +96,11 @@ static void gather(relaxation *r, uint32_t v) {
     for (size_t i = 0; i < var->n_tables; i++) {
         const table *t = &r->w->tables[var->tables[i]];
         if (!is_edge(t)) continue;
+        uint32_t position = shard_work_position(t, v);
+        const uint16_t *kind = t->kind[position];
         double *least = r->part[n++];
-        least_of(r, t, v, least);
-        for (uint32_t k = 0; k < var->size; k++) sum[k] += least[k];
+        least_of(t, position, least);
+        for (uint32_t k = 0; k < var->size; k++) sum[k] += least[kind[k]];
     }
     for (uint32_t k = 0; k < var->size; k++) lowest = sum[k] < lowest ? sum[k] : lowest;
     r->bound += lowest;
@@ -104,7 +110,8 @@ static void gather(relaxation *r, uint32_t v) {
     }
 }
 
-/* Gives it on to those of its tables that have a variable still to come, in equal shares. A value that is out is out there. */
+/* Gives it on to those of its tables that have a variable still to come, in equal shares. A kind whose values are all out is
+ * out there. */
 static void spread(relaxation *r, uint32_t v, int direction) {
     const variable *var = &r->w->variables[v];
     uint32_t later = 0, earlier = 0, n = 0;
@@ -120,9 +127,15 @@ static void spread(relaxation *r, uint32_t v, int direction) {
                 earlier += direction > 0 ? !first : !last;
                 continue;
             }
-            double *shift = t->shifts[shard_work_position(t, v)], *least = r->part[n++];
+            uint32_t position = shard_work_position(t, v);
+            const uint16_t *kind = t->kind[position];
+            const double *least = r->part[n++];
+            double *rest = t->rests[position];
+            for (uint32_t k = 0; k < t->kinds[position]; k++) r->lowest[k] = INFINITY;
             for (uint32_t k = 0; k < var->size; k++)
-                shift[k] = r->taken[k] == INFINITY ? -INFINITY : to_come ? least[k] - share * r->taken[k] : least[k];
+                r->lowest[kind[k]] = r->taken[k] < r->lowest[kind[k]] ? r->taken[k] : r->lowest[kind[k]];
+            for (uint32_t k = 0; k < t->kinds[position]; k++)
+                rest[k] = r->lowest[k] == INFINITY ? INFINITY : (to_come ? share * r->lowest[k] : 0) - least[k];
         }
     }
 }
@@ -141,11 +154,10 @@ static void sweep(relaxation *r, int direction, double target) {
 
 /* ---- the work as it is relaxed ---- */
 
-static void make_shifts(const work *w, table *t) {
-    if (t->shifts) return;
-    t->shifts = dtm_arena_alloc(w->arena, t->count * sizeof *t->shifts);
-    for (uint32_t i = 0; i < t->count; i++)
-        t->shifts[i] = dtm_arena_alloc(w->arena, w->variables[t->scope[i]].size * sizeof **t->shifts);
+static void make_rests(const work *w, table *t) {
+    if (t->rests) return;
+    t->rests = dtm_arena_alloc(w->arena, t->count * sizeof *t->rests);
+    for (uint32_t i = 0; i < t->count; i++) t->rests[i] = dtm_arena_alloc(w->arena, t->kinds[i] * sizeof **t->rests);
 }
 
 static relaxation begin(work *w) {
@@ -166,13 +178,12 @@ static relaxation begin(work *w) {
         uint32_t size = w->variables[t->scope[0]].size;
         for (uint32_t k = 0; t->count == 1 && k < size; k++) r.own[t->scope[0]][k] += t->costs[t->kind[0][k]];
         if (t->count == 1) continue;
-        make_shifts(w, t);
+        make_rests(w, t);
         r.entries += (double)t->count * (double)shard_work_size(t);
         for (uint32_t k = 0; k < t->count; k++) r.entries += 2.0 * t->count * w->variables[t->scope[k]].size;
     }
     r.taken = dtm_arena_alloc(r.arena, largest * sizeof *r.taken);
-    r.least = dtm_arena_alloc(r.arena, largest * sizeof *r.least);
-    for (uint32_t i = 0; i < MAX_SCOPE; i++) r.rest[i] = dtm_arena_alloc(r.arena, largest * sizeof **r.rest);
+    r.lowest = dtm_arena_alloc(r.arena, largest * sizeof *r.lowest);
     r.part = dtm_arena_alloc(r.arena, tables * sizeof *r.part);
     for (size_t i = 0; i < tables; i++) r.part[i] = dtm_arena_alloc(r.arena, largest * sizeof **r.part);
     return r;

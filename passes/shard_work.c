@@ -80,6 +80,13 @@ static void reduce(const work *w, table *t, uint32_t position) {
         to[k] = same;
     }
     if (n == was) return;
+    if (t->rests) {
+        double *rest = dtm_arena_alloc(w->arena, n * sizeof *rest);
+        for (uint32_t k = 0; k < n; k++) rest[k] = INFINITY;
+        for (uint32_t k = 0; k < was; k++)
+            if (used[k] && t->rests[position][k] < rest[to[k]]) rest[to[k]] = t->rests[position][k];
+        t->rests[position] = rest;
+    }
     t->costs = selected(w, t, position, from, n);
     uint16_t *kind = dtm_arena_alloc(w->arena, size * sizeof *kind);
     for (uint32_t k = 0; k < size; k++) kind[k] = (uint16_t)to[t->kind[position][k]];
@@ -92,7 +99,7 @@ static void leave_out(table *t, uint32_t position) {
         t->scope[i - 1] = t->scope[i];
         t->kinds[i - 1] = t->kinds[i];
         t->kind[i - 1] = t->kind[i];
-        if (t->shifts) t->shifts[i - 1] = t->shifts[i];
+        if (t->rests) t->rests[i - 1] = t->rests[i];
     }
     t->count--;
 }
@@ -133,9 +140,12 @@ static bool join(const work *w, table *a, const table *b) {
         for (uint32_t i = a->count; i-- > 0 && ++at[i] == made.kinds[i];) at[i] = 0;
     }
     made.costs = costs;
-    made.shifts = a->shifts ? a->shifts : b->shifts;
-    for (uint32_t i = 0; a->shifts && b->shifts && i < a->count; i++)
-        for (uint32_t k = 0; k < w->variables[a->scope[i]].size; k++) made.shifts[i][k] += b->shifts[i][k];
+    if (a->rests || b->rests) made.rests = dtm_arena_alloc(w->arena, a->count * sizeof *made.rests);
+    for (uint32_t i = 0; made.rests && i < a->count; i++) {
+        made.rests[i] = dtm_arena_alloc(w->arena, made.kinds[i] * sizeof **made.rests);
+        for (uint32_t k = 0; k < made.kinds[i]; k++)
+            made.rests[i][k] = (a->rests ? a->rests[i][first[i][k]] : 0) + (b->rests ? b->rests[i][second[i][k]] : 0);
+    }
     *a = made;
     return true;
 }
@@ -200,7 +210,6 @@ void shard_work_keep(work *w, uint32_t v, const uint32_t *kept, uint32_t n) {
         uint16_t *kind = dtm_arena_alloc(w->arena, n * sizeof *kind);
         for (uint32_t k = 0; k < n; k++) kind[k] = t.kind[position][kept[k]];
         t.kind[position] = kind;
-        if (t.shifts) t.shifts[position] = picked(w, t.shifts[position], kept, n);
         changed_around(w, &t);
         if (simplify(w, &t)) w->tables[var->tables[i]] = t;
         else {
@@ -351,19 +360,23 @@ static double *minimum(const work *w, uint32_t v, const table *made, walker *wal
     return costs;
 }
 
-/* What was shifted to a neighbour from the tables that go was shifted to it from the new one. */
-static void take_shifts(const work *w, table *made, const walker *walkers, size_t n) {
+/* What was given to a neighbour of the tables that go was given to it of the new one. */
+static void take_rests(const work *w, table *made, const walker *walkers, size_t n) {
     bool any = false;
-    for (size_t i = 0; i < n; i++) any |= walkers[i].t->shifts != NULL;
+    for (size_t i = 0; i < n; i++) any |= walkers[i].t->rests != NULL;
     if (!any) return;
-    made->shifts = dtm_arena_alloc(w->arena, (made->count + 1) * sizeof *made->shifts);
+    made->rests = dtm_arena_alloc(w->arena, (made->count + 1) * sizeof *made->rests);
     for (uint32_t p = 0; p < made->count; p++) {
-        uint32_t size = w->variables[made->scope[p]].size;
-        made->shifts[p] = dtm_arena_alloc(w->arena, size * sizeof **made->shifts);
-        for (size_t i = 0; i < n; i++)
-            for (uint32_t j = 0; walkers[i].t->shifts && j < walkers[i].t->count; j++)
-                for (uint32_t k = 0; walkers[i].t->scope[j] == made->scope[p] && k < size; k++)
-                    made->shifts[p][k] += walkers[i].t->shifts[j][k];
+        bool *seen = dtm_arena_alloc(w->arena, made->kinds[p]);
+        made->rests[p] = dtm_arena_alloc(w->arena, made->kinds[p] * sizeof **made->rests);
+        for (uint32_t k = 0; k < w->variables[made->scope[p]].size; k++) {
+            uint32_t kind = made->kind[p][k];
+            for (size_t i = 0; i < n && !seen[kind]; i++)
+                for (uint32_t j = 0; walkers[i].t->rests && j < walkers[i].t->count; j++)
+                    if (walkers[i].t->scope[j] == made->scope[p])
+                        made->rests[p][kind] += walkers[i].t->rests[j][walkers[i].t->kind[j][k]];
+            seen[kind] = true;
+        }
     }
 }
 
@@ -380,7 +393,7 @@ void shard_work_eliminate(work *w, uint32_t v) {
     e.best = dtm_arena_alloc(w->arena, shard_work_size(&e.made) * sizeof *e.best);
     *w->effort -= (double)shard_work_size(&e.made) * w->variables[v].size * (double)n;
     e.made.costs = minimum(w, v, &e.made, walkers, n, e.best);
-    take_shifts(w, &e.made, walkers, n);
+    take_rests(w, &e.made, walkers, n);
     for (size_t i = 0; i < w->variables[v].n_tables; i++) w->tables[w->variables[v].tables[i]].gone = true;
     w->variables[v].gone = true;
     w->done[w->n_done++] = e;
@@ -481,10 +494,10 @@ work shard_work_rest(const work *w, uint32_t **of) {
         if (w->tables[i].gone) continue;
         table t = w->tables[i];
         for (uint32_t k = 0; k < t.count; k++) t.scope[k] = number[t.scope[k]];
-        if (t.shifts) t.shifts = dtm_arena_alloc(rest.arena, t.count * sizeof *t.shifts);
-        for (uint32_t k = 0; t.shifts && k < t.count; k++) {
-            size_t bytes = rest.variables[t.scope[k]].size * sizeof **t.shifts;
-            t.shifts[k] = memcpy(dtm_arena_alloc(rest.arena, bytes), w->tables[i].shifts[k], bytes);
+        if (t.rests) t.rests = dtm_arena_alloc(rest.arena, t.count * sizeof *t.rests);
+        for (uint32_t k = 0; t.rests && k < t.count; k++) {
+            size_t bytes = t.kinds[k] * sizeof **t.rests;
+            t.rests[k] = memcpy(dtm_arena_alloc(rest.arena, bytes), w->tables[i].rests[k], bytes);
         }
         shard_work_add(&rest, &t);
     }

@@ -21,7 +21,7 @@ typedef struct table {
     uint32_t kinds[MAX_SCOPE];        /* how many of each */
     const uint16_t *kind[MAX_SCOPE];  /* by value: its kind */
     const double *costs;              /* by kinds, the last variable's fastest */
-    double **shifts; /* by position in the scope, value: what shard_relax.c has given to it of the costs; NULL: nothing yet */
+    double **rests; /* by position in the scope, kind: the least its values bring back of what shard_relax.c gave them; NULL: 0 */
     bool gone;
 } table;
 
