@@ -162,7 +162,7 @@ bool dtm_section_whole(dtm_checker *c, const dtm_expr *expr, const char *what, i
 
 /* ---- mesh ---- */
 
-static const double most_ranks = 2147483648.0;
+static const double most_ranks = INT32_MAX; /* MPI counts ranks in int */
 
 static bool add_axis(dtm_checker *c, dtm_mesh *mesh, dtm_string name, int64_t size, dtm_span span) {
     const char *text = dtm_checker_text(c, name);

@@ -237,10 +237,10 @@ dtm_algorithm dtm_collective_algorithm(const dtm_op_data *op) {
 }
 
 /* Every part is taken to be as large as the largest. */
-int64_t dtm_collective_scratch(const dtm_module *module, dtm_arena *arena, dtm_op op, dtm_algorithm algorithm) {
+int64_t dtm_collective_scratch(const dtm_module *module, dtm_op op, dtm_algorithm algorithm) {
     const dtm_op_data *data = &module->ops[op];
     dtm_collective_kind kind = dtm_collective_kind_of(data->kind);
-    int64_t group = 1, in = 0, out = 0, most = 0;
+    int64_t group = 1, in = 0, out = 0;
     for (int a = 0; a < module->settings.mesh.count; a++)
         if (data->attributes.axes >> a & 1) group *= module->settings.mesh.axes[a].size;
     int64_t element = dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype);
@@ -250,13 +250,9 @@ int64_t dtm_collective_scratch(const dtm_module *module, dtm_arena *arena, dtm_o
     }
     bool whole = kind == DTM_COLLECTIVE_ALL_REDUCE || kind == DTM_COLLECTIVE_ALL_TO_ALL;
     int64_t part = ((in > out) == whole ? in : out) / element;
-    int64_t *counts = dtm_arena_alloc(arena, (size_t)(group + 1) * sizeof *counts);
-    for (int64_t i = 0; i < group; i++) counts[i] = part;
-    for (int64_t i = 0; i < group && i <= 64; i++) { /* ranks beyond are like these */
-        int64_t bytes = dtm_collective_scratch_bytes(kind, algorithm, (int)group, (int)i, counts, element);
-        if (bytes > most) most = bytes;
-    }
-    return most;
+    dtm_collective_counts counts = {.total = 0, .largest = part, .own = part, .next = part}; /* the total is not asked for */
+    int64_t bytes = dtm_collective_scratch_of(kind, algorithm, (int)group, &counts, element);
+    return bytes > 0 ? bytes : 0;
 }
 
 /* Whether the blocks that `split` cuts out of `whole` lie one after another, in the order of the group's ranks: nothing

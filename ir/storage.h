@@ -85,7 +85,7 @@ dtm_collective_kind dtm_collective_kind_of(dtm_op_kind kind);
 /* The algorithm that memory has written down as a flag; where there is but one, that. */
 dtm_algorithm dtm_collective_algorithm(const dtm_op_data *op);
 /* Bytes of scratch that a collective takes, the most of any rank. */
-int64_t dtm_collective_scratch(const dtm_module *module, dtm_arena *arena, dtm_op op, dtm_algorithm algorithm);
+int64_t dtm_collective_scratch(const dtm_module *module, dtm_op op, dtm_algorithm algorithm);
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
 
 /* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */

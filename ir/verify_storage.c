@@ -42,7 +42,7 @@ static void check_scratch(const places *p, dtm_op self) {
     dtm_algorithm algorithm = dtm_collective_algorithm(op);
     if (!dtm_algorithm_fits(dtm_collective_kind_of(op->kind), algorithm, (int)group))
         BREAK(p, op, "`%s` cannot be done by %s on %lld ranks", name, dtm_algorithm_name(algorithm), (long long)group);
-    int64_t takes = dtm_collective_scratch(p->module, p->scratch, self, algorithm);
+    int64_t takes = dtm_collective_scratch(p->module, self, algorithm);
     if (has < takes)
         BREAK(p, op, "`%s` by %s on %lld ranks takes %lld bytes of scratch, not %lld", name,
               dtm_algorithm_name(algorithm), (long long)group, (long long)takes, (long long)has);

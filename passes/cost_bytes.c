@@ -1,4 +1,5 @@
-/* See cost_bytes.h. */
+/* See cost_bytes.h. A group may have a thousand million ranks: what its ranks hold, or need of a block, is added up over the
+ * blocks that a cut makes (all alike but the last), never over the ranks. */
 #include "passes/cost_bytes.h"
 
 #include <string.h>
@@ -64,115 +65,146 @@ static int64_t overlap(const block *a, const block *b, int rank) {
     return elements;
 }
 
-/* The axes on which a rank that sends a block of `from` agrees with the one that it sends to: of all that hold the same
- * block, one sends it to each that needs it, the one that agrees with it on the axes of the group that do not split `from`. */
-static uint16_t agreeing_axes(const dtm_type_data *from, uint16_t axes) { return axes & (uint16_t)~dtm_type_split_axes(from); }
+/* ---- sums over all ranks of a group ---- */
 
-static bool agree(const dtm_module *module, uint16_t axes, const int64_t *a, const int64_t *b) {
-    for (int i = 0; i < module->settings.mesh.count; i++)
-        if (axes >> i & 1 && a[i] != b[i]) return false;
-    return true;
+/* One dimension of a type, cut along the axes of `free` into all their blocks, and along the others into the one that a rank
+ * has. */
+typedef struct cuts {
+    const dtm_mesh *mesh;
+    const dtm_dim_layout *layout;
+    const int64_t *at; /* the rank */
+    uint16_t free;
+} cuts;
+
+static uint16_t axes_of(const dtm_dim_layout *layout, int from) {
+    uint16_t axes = 0;
+    for (int i = from; i < layout->count; i++) axes |= (uint16_t)(1 << layout->splits[i].axis);
+    return axes;
 }
 
-enum { LARGE_GROUP = 64 }; /* beyond it only the first rank is looked at: it has the largest blocks */
+/* Block `index` of the cut at a level. */
+static void cut_at(const cuts *c, int level, int64_t index, int64_t whole, int64_t *begin, int64_t *size) {
+    dtm_dim_layout one = {.count = 1, .splits = {c->layout->splits[level]}};
+    int64_t at[DTM_MAX_AXES];
+    at[one.splits[0].axis] = index;
+    dtm_block_of(c->mesh, whole, &one, at, begin, size);
+}
 
-/* What travels when blocks are sent to whoever needs them: all_to_all, permute. */
-static int64_t exchanged_bytes(const dtm_module *module, uint16_t axes, const dtm_type_data *from, const dtm_type_data *to) {
-    int64_t n = dtm_group_size(module, axes), senders = n > LARGE_GROUP ? 1 : n, sent[LARGE_GROUP] = {0}, most = 0;
-    int64_t first[DTM_MAX_AXES], have[LARGE_GROUP][DTM_MAX_AXES];
-    block blocks[LARGE_GROUP];
-    uint16_t agreeing = agreeing_axes(from, axes);
+static bool is_free(const cuts *c, int level) { return c->free >> c->layout->splits[level].axis & 1; }
+
+/* The sizes of all blocks that come of `size` elements by the cuts from `level` on, added up. */
+static int64_t sum_of_blocks(const cuts *c, int level, int64_t size) {
+    int64_t begin, block;
+    if (!size || (axes_of(c->layout, level) & (uint16_t)~c->free) == 0) return size;
+    cut_at(c, level, is_free(c, level) ? 0 : c->at[c->layout->splits[level].axis], size, &begin, &block);
+    if (!is_free(c, level)) return sum_of_blocks(c, level + 1, block);
+    return size / block * sum_of_blocks(c, level + 1, block) + sum_of_blocks(c, level + 1, size % block);
+}
+
+/* How much of all these blocks lies within [low, high), where the first element is number `first`. */
+static int64_t sum_within(const cuts *c, int level, int64_t first, int64_t size, int64_t low, int64_t high) {
+    int64_t begin, block, from = low > first ? low : first, to = high < first + size ? high : first + size;
+    if (to <= from) return 0;
+    if (from == first && to == first + size) return sum_of_blocks(c, level, size);
+    if (level == c->layout->count) return to - from;
+    cut_at(c, level, is_free(c, level) ? 0 : c->at[c->layout->splits[level].axis], size, &begin, &block);
+    if (!is_free(c, level)) return sum_within(c, level + 1, first + begin, block, low, high);
+    int64_t one = (from - first) / block, last = (to - 1 - first) / block, sum = 0; /* between them whole blocks */
+    for (int64_t i = one; i <= last; i += last > one ? last - one : 1) {
+        int64_t rest = size - i * block;
+        sum += sum_within(c, level + 1, first + i * block, rest < block ? rest : block, low, high);
+    }
+    return sum + (last > one + 1 ? last - one - 1 : 0) * sum_of_blocks(c, level + 1, block);
+}
+
+/* How many ranks of the group hold the same, as nothing of the type is split along these axes. */
+static int64_t ranks_alike(const dtm_module *module, uint16_t axes, const dtm_type_data *type) {
+    return dtm_group_size(module, axes & (uint16_t)~dtm_type_split_axes(type));
+}
+
+/* The blocks of a type that the ranks of a group have, in bytes, as the rank at these coordinates, one of the group, sees
+ * them. */
+static dtm_collective_counts counts_of(const dtm_module *module, uint16_t axes, const dtm_type_data *type, const int64_t *at) {
+    int64_t bytes = dtm_dtype_bytes((dtm_dtype)type->dtype), n = dtm_group_size(module, axes);
+    int64_t first[DTM_MAX_AXES], next[DTM_MAX_AXES];
+    dtm_collective_counts c = {.total = bytes * ranks_alike(module, axes, type)};
+    for (int d = 0; d < type->rank; d++) {
+        cuts dim = {&module->settings.mesh, &type->layout[d], at, axes};
+        c.total *= sum_of_blocks(&dim, 0, module->dims[type->dims[d]].size);
+    }
+    member(module, axes, at, 0, first); /* has the largest */
+    member(module, axes, at, (index_in_group(module, axes, at) + 1) % n, next);
+    c.largest = block_bytes(module, type, first);
+    c.own = block_bytes(module, type, at);
+    c.next = block_bytes(module, type, next);
+    return c;
+}
+
+/* What a rank sends when blocks are sent to whoever needs them: all_to_all, permute. Of all that hold the same block, one
+ * sends it to each that needs it, the one that agrees with it on the axes of the group that do not split `from`. */
+static int64_t exchanged_by(const dtm_module *module, uint16_t axes, const dtm_type_data *from, const dtm_type_data *to,
+                            const int64_t *sender) {
+    uint16_t to_all = axes & dtm_type_split_axes(from);
+    block held = block_of(module, from, sender), wanted = block_of(module, to, sender);
+    int64_t sent = ranks_alike(module, to_all, to);
+    for (int d = 0; d < from->rank; d++) {
+        cuts dim = {&module->settings.mesh, &to->layout[d], sender, to_all};
+        sent *= sum_within(&dim, 0, 0, module->dims[to->dims[d]].size, held.begin[d], held.end[d]);
+    }
+    return (sent - overlap(&held, &wanted, from->rank)) * dtm_dtype_bytes((dtm_dtype)from->dtype);
+}
+
+/* ---- the rank that sends most ---- */
+
+enum { LARGE_GROUP = 64 }; /* blocks shrink with the rank, so beyond it one of the first or the last sends most */
+
+int64_t dtm_most_sent(const dtm_module *module, dtm_op_kind kind, uint16_t axes, const dtm_type_data *from,
+                      const dtm_type_data *to, int64_t payload, dtm_algorithm algorithm) {
+    int64_t n = dtm_group_size(module, axes), first[DTM_MAX_AXES], at[DTM_MAX_AXES], most = 0;
+    int64_t bytes = dtm_dtype_bytes((dtm_dtype)from->dtype);
+    dtm_collective_counts flat = {.own = payload / bytes};
     first_rank(module, first);
-    for (int64_t i = 0; i < senders; i++) {
-        member(module, axes, first, i, have[i]);
-        blocks[i] = block_of(module, from, have[i]);
-    }
-    for (int64_t j = 0; j < n; j++) {
-        int64_t want[DTM_MAX_AXES];
-        member(module, axes, first, j, want);
-        block wanted = block_of(module, to, want);
-        for (int64_t i = 0; i < senders; i++)
-            if (i != j && agree(module, agreeing, have[i], want)) sent[i] += overlap(&blocks[i], &wanted, from->rank);
-    }
-    for (int64_t i = 0; i < senders; i++) most = sent[i] > most ? sent[i] : most;
-    return most * dtm_dtype_bytes((dtm_dtype)from->dtype);
-}
-
-/* The most that any rank sends. Blocks shrink with the rank, so in a large group it is one of the first or the last. */
-static int64_t most_sent(dtm_collective_kind kind, dtm_algorithm algorithm, int64_t n, const int64_t *counts,
-                         int64_t element_bytes) {
-    int64_t most = 0;
     for (int64_t i = 0; i < n; i++) {
         if (n > LARGE_GROUP && i == 1) i = n - 2;
-        int64_t sent = dtm_collective_sent_bytes(kind, algorithm, (int)n, (int)i, counts, element_bytes);
+        member(module, axes, first, i, at);
+        dtm_collective_counts counts = {0};
+        int64_t sent;
+        if (kind == DTM_OP_ALL_REDUCE) {
+            sent = dtm_collective_sent_of(DTM_COLLECTIVE_ALL_REDUCE, algorithm, (int)n, (int)i, &flat, bytes);
+        } else if (kind == DTM_OP_REDUCE_SCATTER || kind == DTM_OP_ALL_GATHER) {
+            counts = counts_of(module, axes, kind == DTM_OP_ALL_GATHER ? from : to, at);
+            sent = dtm_collective_sent_of(kind == DTM_OP_ALL_GATHER ? DTM_COLLECTIVE_ALL_GATHER : DTM_COLLECTIVE_REDUCE_SCATTER,
+                                          algorithm, (int)n, (int)i, &counts, 1);
+        } else {
+            sent = exchanged_by(module, axes, from, to, at);
+        }
         most = sent > most ? sent : most;
     }
     return most;
 }
 
-/* The bytes of the blocks of a type that the ranks of a group have. */
-static int64_t *block_sizes(const dtm_module *module, uint16_t axes, const dtm_type_data *type, const int64_t *of) {
-    int64_t n = dtm_group_size(module, axes);
-    int64_t *sizes = dtm_arena_alloc(module->arena, (size_t)n * sizeof *sizes);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t coordinates[DTM_MAX_AXES];
-        member(module, axes, of, i, coordinates);
-        sizes[i] = block_bytes(module, type, coordinates);
-    }
-    return sizes;
-}
-
-int64_t dtm_most_sent(const dtm_module *module, dtm_op_kind kind, uint16_t axes, const dtm_type_data *from,
-                      const dtm_type_data *to, int64_t payload, dtm_algorithm algorithm) {
-    int64_t n = dtm_group_size(module, axes), first[DTM_MAX_AXES];
-    first_rank(module, first);
-    switch (kind) {
-    case DTM_OP_ALL_REDUCE: {
-        int64_t bytes = dtm_dtype_bytes((dtm_dtype)from->dtype), elements = payload / bytes;
-        return most_sent(DTM_COLLECTIVE_ALL_REDUCE, algorithm, n, &elements, bytes);
-    }
-    case DTM_OP_REDUCE_SCATTER:
-        return most_sent(DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, n, block_sizes(module, axes, to, first), 1);
-    case DTM_OP_ALL_GATHER:
-        return most_sent(DTM_COLLECTIVE_ALL_GATHER, algorithm, n, block_sizes(module, axes, from, first), 1);
-    default: return exchanged_bytes(module, axes, from, to);
-    }
-}
-
 /* ---- one rank ---- */
-
-static int64_t exchanged_by(const dtm_module *module, uint16_t axes, const dtm_type_data *from, const dtm_type_data *to,
-                            const int64_t *sender) {
-    int64_t n = dtm_group_size(module, axes), self = index_in_group(module, axes, sender), sent = 0;
-    uint16_t agreeing = agreeing_axes(from, axes);
-    block held = block_of(module, from, sender);
-    for (int64_t j = 0; j < n; j++) {
-        int64_t want[DTM_MAX_AXES];
-        member(module, axes, sender, j, want);
-        if (j == self || !agree(module, agreeing, sender, want)) continue;
-        block wanted = block_of(module, to, want);
-        sent += overlap(&held, &wanted, from->rank);
-    }
-    return sent * dtm_dtype_bytes((dtm_dtype)from->dtype);
-}
 
 int64_t dtm_sent_by(const dtm_module *module, dtm_op op, dtm_algorithm algorithm, const int64_t *coordinates) {
     const dtm_op_data *data = dtm_op_get(module, op);
     uint16_t axes = data->attributes.axes;
     int n = (int)dtm_group_size(module, axes), self = (int)index_in_group(module, axes, coordinates);
-    int64_t sent = 0, flat = 0, bytes = dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype);
+    int64_t sent = 0, bytes = dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype);
+    dtm_collective_counts counts, flat = {0};
     for (uint32_t i = 0; i < data->n_operands; i++) {
         const dtm_type_data *from = dtm_value_type(module, data->operands[i]), *to = dtm_value_type(module, data->results[i]);
-        if (data->kind == DTM_OP_ALL_REDUCE)
-            flat += block_bytes(module, from, coordinates) / bytes;
-        else if (data->kind == DTM_OP_REDUCE_SCATTER)
-            sent += dtm_collective_sent_bytes(DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, n, self,
-                                              block_sizes(module, axes, to, coordinates), 1);
-        else if (data->kind == DTM_OP_ALL_GATHER)
-            sent += dtm_collective_sent_bytes(DTM_COLLECTIVE_ALL_GATHER, algorithm, n, self,
-                                              block_sizes(module, axes, from, coordinates), 1);
-        else sent += exchanged_by(module, axes, from, to, coordinates);
+        if (data->kind == DTM_OP_ALL_REDUCE) {
+            flat.own += block_bytes(module, from, coordinates) / bytes;
+        } else if (data->kind == DTM_OP_REDUCE_SCATTER) {
+            counts = counts_of(module, axes, to, coordinates);
+            sent += dtm_collective_sent_of(DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, n, self, &counts, 1);
+        } else if (data->kind == DTM_OP_ALL_GATHER) {
+            counts = counts_of(module, axes, from, coordinates);
+            sent += dtm_collective_sent_of(DTM_COLLECTIVE_ALL_GATHER, algorithm, n, self, &counts, 1);
+        } else {
+            sent += exchanged_by(module, axes, from, to, coordinates);
+        }
     }
     if (data->kind != DTM_OP_ALL_REDUCE) return sent;
-    return dtm_collective_sent_bytes(DTM_COLLECTIVE_ALL_REDUCE, algorithm, n, self, &flat, bytes); /* a bucket is flat */
+    return dtm_collective_sent_of(DTM_COLLECTIVE_ALL_REDUCE, algorithm, n, self, &flat, bytes); /* a bucket is flat */
 }

@@ -110,6 +110,13 @@ static void set_up_region(dtm_run *run, setup *s, dtm_region region) {
     }
 }
 
+static bool too_many_ranks(dtm_run *run) {
+    dtm_error(run->context, (dtm_span){0, 0, 0}, DTM_INTERPRET_BUDGET, "too large to interpret: %lld ranks, the limit is %.3g",
+              (long long)run->ranks, run->options.max_elements);
+    dtm_help(run->context, "make the mesh smaller on the command line: --mesh dp=2 ..");
+    return !(run->failed = true);
+}
+
 static bool within_budget(dtm_run *run, const setup *s) {
     double most = run->options.max_elements;
     if (s->elements <= most && s->products / 256 <= most) return true;
@@ -156,7 +163,7 @@ static bool set_up(dtm_run *run) {
     run->extents = table(run, module->n_types, sizeof *run->extents);
     for (size_t v = 0; v < module->n_values; v++) run->slots[v].base = SIZE_MAX;
     find_time(run);
-    dtm_run_mesh(run);
+    if (!dtm_run_mesh(run)) return too_many_ranks(run);
     setup s = {.copies = 1};
     set_up_region(run, &s, module->body);
     for (dtm_value v = 1; v < module->n_values; v++)

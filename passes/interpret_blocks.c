@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-void dtm_run_mesh(dtm_run *run) {
+bool dtm_run_mesh(dtm_run *run) {
     const dtm_mesh *mesh = &run->module->settings.mesh;
     run->ranks = 1;
     for (int a = mesh->count - 1; a >= 0; a--) {
@@ -14,11 +14,13 @@ void dtm_run_mesh(dtm_run *run) {
         run->rank_strides[a] = run->ranks;
         run->ranks *= mesh->axes[a].size;
     }
+    if ((double)run->ranks > run->options.max_elements) return false;
     run->coordinates = dtm_arena_alloc(run->arena, (size_t)run->ranks * DTM_MAX_AXES * sizeof *run->coordinates);
     for (int64_t rank = 0; rank < run->ranks; rank++)
         for (int a = 0; a < mesh->count; a++)
             if (run->rank_strides[a])
                 run->coordinates[rank * DTM_MAX_AXES + a] = rank / run->rank_strides[a] % mesh->axes[a].size;
+    return true;
 }
 
 static int64_t least(int64_t a, int64_t b) {

@@ -119,7 +119,7 @@ bool dtm_run_error(dtm_run *run, const dtm_op_data *op, const char *format, ...)
 
 /* ---- interpret_blocks.c: blocks, whole tensors, collectives ---- */
 
-void dtm_run_mesh(dtm_run *run);
+bool dtm_run_mesh(dtm_run *run); /* false: more ranks than max_elements */
 void dtm_run_compute_extent(const dtm_run *run, const dtm_type_data *type, int64_t rank, int64_t microbatch,
                             dtm_extent *extent);
 /* At the current microbatch of the loop over time, or at the one given. */

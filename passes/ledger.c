@@ -15,29 +15,34 @@ typedef struct collector {
 
 /* ---- who sends ---- */
 
-enum { SMALL_MESH = 64 };
+enum { SMALL_MESH = 64, MOST_SENDERS = 4096 };
 
 /* Blocks shrink with the rank, and a ring passes on all of them but that of the next: along an axis of a large mesh it is the
- * first rank or one of the last two that sends most. */
-static bool may_send_most(const dtm_mesh *mesh, const int64_t *at) {
-    if (dtm_mesh_ranks(mesh) <= SMALL_MESH) return true;
-    for (int a = 0; a < mesh->count; a++)
-        if (!mesh->axes[a].time && at[a] != 0 && at[a] < mesh->axes[a].size - 2) return false;
-    return true;
+ * first rank or one of the last two that sends most. Of a mesh of many axes the last but one is looked at only along the last
+ * axes, those that count fastest in a group. Returns how many numbers there are. */
+static int64_t numbers_along(const dtm_mesh *mesh, int axis, bool last_but_one, int64_t *numbers) {
+    int64_t size = mesh->axes[axis].time ? 1 : mesh->axes[axis].size, count = 0;
+    bool all = dtm_mesh_ranks(mesh) <= SMALL_MESH;
+    for (int64_t i = 0; all && i < size; i++) numbers[count++] = i;
+    if (all) return count;
+    numbers[count++] = 0;
+    if (size > 2 && last_but_one) numbers[count++] = size - 2;
+    if (size > 1) numbers[count++] = size - 1;
+    return count;
 }
 
 static void find_senders(collector *c, const dtm_mesh *mesh) {
-    size_t capacity = 0;
-    struct place {
-        int64_t at[DTM_MAX_AXES];
-    } *places = NULL;
-    for (int64_t rank = 0; rank < dtm_mesh_ranks(mesh); rank++) {
-        struct place place = {{0}};
-        dtm_mesh_coordinates(mesh, rank, place.at);
-        if (may_send_most(mesh, place.at)) DTM_PUSH(c->arena, places, c->ledger.senders, capacity, place);
+    int64_t numbers[DTM_MAX_AXES][SMALL_MESH], counts[DTM_MAX_AXES], total = 1;
+    for (int a = 0; a < mesh->count; a++) total *= counts[a] = numbers_along(mesh, a, false, numbers[a]);
+    for (int a = mesh->count - 1; a >= 0; a--) {
+        int64_t more = numbers_along(mesh, a, true, numbers[a]), others = total / counts[a];
+        if (others * more > MOST_SENDERS) more = numbers_along(mesh, a, false, numbers[a]);
+        total = others * (counts[a] = more);
     }
+    c->ledger.senders = (size_t)total;
     c->senders = dtm_arena_alloc(c->arena, c->ledger.senders * sizeof *c->senders);
-    for (size_t i = 0; i < c->ledger.senders; i++) memcpy(c->senders[i], places[i].at, sizeof *c->senders);
+    for (int64_t i = 0; i < total; i++)
+        for (int64_t a = mesh->count - 1, rest = i; a >= 0; rest /= counts[a--]) c->senders[i][a] = numbers[a][rest % counts[a]];
 }
 
 /* ---- microbatches that differ in size ---- */

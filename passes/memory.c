@@ -551,7 +551,7 @@ static void visit_algorithm(dtm_module *module, dtm_op op, void *state) {
     if (!dtm_runs_collective(module->ops[op].kind)) return;
     dtm_algorithm algorithm = *dtm_op_rows[module->ops[op].kind].flags ? dtm_algorithm_of(module, op) : DTM_ALGORITHM_PAIRWISE;
     if (*dtm_op_rows[module->ops[op].kind].flags) module->ops[op].attributes.flags = 1u << algorithm;
-    module->ops[op].attributes.number[DTM_COLLECTIVE_SCRATCH] = (double)dtm_collective_scratch(module, module->arena, op, algorithm);
+    module->ops[op].attributes.number[DTM_COLLECTIVE_SCRATCH] = (double)dtm_collective_scratch(module, op, algorithm);
 }
 
 bool dtm_pass_memory(dtm_module *module) {

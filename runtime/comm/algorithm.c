@@ -48,16 +48,15 @@ static int64_t ring_block(int64_t count, int group_size, int block) {
     return dtm_ring_block_begin(count, group_size, block + 1) - dtm_ring_block_begin(count, group_size, block);
 }
 
-static int64_t total(const int64_t *counts, int group_size) {
-    int64_t sum = 0;
-    for (int i = 0; i < group_size; i++) sum += counts[i];
-    return sum;
-}
-
-static int64_t largest(const int64_t *counts, int group_size) {
-    int64_t result = 0;
-    for (int i = 0; i < group_size; i++) result = counts[i] > result ? counts[i] : result;
-    return result;
+dtm_collective_counts dtm_collective_counts_of(dtm_collective_kind kind, int group_size, int index, const int64_t *counts) {
+    if (kind == DTM_COLLECTIVE_ALL_REDUCE || kind == DTM_COLLECTIVE_BROADCAST)
+        return (dtm_collective_counts){counts[0], counts[0], counts[0], counts[0]};
+    dtm_collective_counts c = {.own = counts[index], .next = counts[(index + 1) % group_size]};
+    for (int i = 0; i < group_size; i++) {
+        c.total += counts[i];
+        c.largest = counts[i] > c.largest ? counts[i] : c.largest;
+    }
+    return c;
 }
 
 /* In the tree rank i (counted from the root) sends to i + 2^k for every 2^k > i that stays in the group. */
@@ -69,29 +68,35 @@ static int tree_children(int group_size, int index) {
 }
 
 static int64_t sent_elements(dtm_collective_kind kind, dtm_algorithm algorithm, int n, int index,
-                             const int64_t *counts) {
-    int next = (index + 1) % n;
+                             const dtm_collective_counts *counts) {
+    int next = index + 1 < n ? index + 1 : 0;
     switch (kind) {
     case DTM_COLLECTIVE_ALL_REDUCE:
-        if (algorithm == DTM_ALGORITHM_DOUBLING) return log2_ceil(n) * counts[0];
-        if (algorithm == DTM_ALGORITHM_GATHER) return (n - 1) * counts[0];
+        if (algorithm == DTM_ALGORITHM_DOUBLING) return log2_ceil(n) * counts->own;
+        if (algorithm == DTM_ALGORITHM_GATHER) return (n - 1) * counts->own;
         /* The reduce-scatter sends every block but its own, the all-gather every block but the next rank's. */
-        return 2 * counts[0] - ring_block(counts[0], n, index) - ring_block(counts[0], n, next);
+        return 2 * counts->own - ring_block(counts->own, n, index) - ring_block(counts->own, n, next);
     case DTM_COLLECTIVE_REDUCE_SCATTER:
     case DTM_COLLECTIVE_ALL_TO_ALL:
-        return total(counts, n) - counts[index];
+        return counts->total - counts->own;
     case DTM_COLLECTIVE_ALL_GATHER:
-        if (algorithm == DTM_ALGORITHM_PAIRWISE) return (n - 1) * counts[index];
-        return total(counts, n) - counts[next];
+        if (algorithm == DTM_ALGORITHM_PAIRWISE) return (n - 1) * counts->own;
+        return counts->total - counts->next;
     default:
-        return tree_children(n, index) * counts[0];
+        return tree_children(n, index) * counts->own;
     }
+}
+
+int64_t dtm_collective_sent_of(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
+                               const dtm_collective_counts *counts, int64_t element_bytes) {
+    if (!dtm_algorithm_fits(kind, algorithm, group_size)) return -1;
+    return group_size == 1 ? 0 : sent_elements(kind, algorithm, group_size, index, counts) * element_bytes;
 }
 
 int64_t dtm_collective_sent_bytes(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
                                   const int64_t *counts, int64_t element_bytes) {
-    if (!dtm_algorithm_fits(kind, algorithm, group_size)) return -1;
-    return group_size == 1 ? 0 : sent_elements(kind, algorithm, group_size, index, counts) * element_bytes;
+    dtm_collective_counts c = dtm_collective_counts_of(kind, group_size, index, counts);
+    return dtm_collective_sent_of(kind, algorithm, group_size, index, &c, element_bytes);
 }
 
 int64_t dtm_collective_rounds(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size) {
@@ -108,20 +113,26 @@ int64_t dtm_collective_rounds(dtm_collective_kind kind, dtm_algorithm algorithm,
     }
 }
 
-int64_t dtm_collective_scratch_bytes(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
-                                     const int64_t *counts, int64_t element_bytes) {
+int64_t dtm_collective_scratch_of(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size,
+                                  const dtm_collective_counts *counts, int64_t element_bytes) {
     if (!dtm_algorithm_fits(kind, algorithm, group_size)) return -1;
     if (group_size == 1) return 0;
     int64_t block = 0, whole_blocks = 0;
     if (kind == DTM_COLLECTIVE_ALL_REDUCE) {
-        if (algorithm == DTM_ALGORITHM_GATHER) return group_size * counts[0] * element_bytes;
-        block = algorithm == DTM_ALGORITHM_RING ? ring_block(counts[0], group_size, 0) : counts[0];
+        if (algorithm == DTM_ALGORITHM_GATHER) return group_size * counts->own * element_bytes;
+        block = algorithm == DTM_ALGORITHM_RING ? ring_block(counts->own, group_size, 0) : counts->own;
     } else if (kind == DTM_COLLECTIVE_REDUCE_SCATTER) {
-        if (algorithm == DTM_ALGORITHM_PAIRWISE) return 3 * counts[index] * element_bytes;
-        block = whole_blocks = largest(counts, group_size);
+        if (algorithm == DTM_ALGORITHM_PAIRWISE) return 3 * counts->own * element_bytes;
+        block = whole_blocks = counts->largest;
     }
     /* Two segments in which to receive; a reduce_scatter also keeps the partial sum that it passes on. */
     int64_t landing = 2 * block * element_bytes;
     if (landing > 2 * DTM_SEGMENT_BYTES) landing = 2 * DTM_SEGMENT_BYTES;
     return landing + whole_blocks * element_bytes;
+}
+
+int64_t dtm_collective_scratch_bytes(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
+                                     const int64_t *counts, int64_t element_bytes) {
+    dtm_collective_counts c = dtm_collective_counts_of(kind, group_size, index, counts);
+    return dtm_collective_scratch_of(kind, algorithm, group_size, &c, element_bytes);
 }

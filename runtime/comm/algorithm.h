@@ -42,6 +42,17 @@ const char *dtm_algorithm_name(dtm_algorithm algorithm);        /* "ring" */
 /* Whether this algorithm can carry out this collective on a group of this size. */
 bool dtm_algorithm_fits(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size);
 
+/* All that the arithmetic needs to know of counts: for those who know them of groups too large to list. For all_reduce and
+ * broadcast the payload is `own`. */
+typedef struct dtm_collective_counts {
+    int64_t total, largest, own, next; /* of all; the largest; that of rank `index`; that of the rank after it, cyclically */
+} dtm_collective_counts;
+dtm_collective_counts dtm_collective_counts_of(dtm_collective_kind kind, int group_size, int index, const int64_t *counts);
+int64_t dtm_collective_sent_of(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
+                               const dtm_collective_counts *counts, int64_t element_bytes);
+int64_t dtm_collective_scratch_of(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size,
+                                  const dtm_collective_counts *counts, int64_t element_bytes);
+
 /* Payload bytes that rank `index` of the group sends; -1 if the algorithm does not fit. */
 int64_t dtm_collective_sent_bytes(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
                                   const int64_t *counts, int64_t element_bytes);
