@@ -42,7 +42,8 @@ static void find_senders(collector *c, const dtm_mesh *mesh) {
     c->ledger.senders = (size_t)total;
     c->senders = dtm_arena_alloc(c->arena, c->ledger.senders * sizeof *c->senders);
     for (int64_t i = 0; i < total; i++)
-        for (int64_t a = mesh->count - 1, rest = i; a >= 0; rest /= counts[a--]) c->senders[i][a] = numbers[a][rest % counts[a]];
+        for (int64_t a = mesh->count - 1, rest = i; a >= 0; rest /= counts[a--])
+            c->senders[i][a] = numbers[a][rest % counts[a]];
 }
 
 /* ---- microbatches that differ in size ---- */

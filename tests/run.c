@@ -364,7 +364,7 @@ static void set_up(const char *const *bins, int count) {
 }
 
 int main(int argc, char **argv) {
-    const char *bins[8], *paths[64];
+    const char *bins[8], **paths = calloc((size_t)argc, sizeof *paths);
     char source[PATH_MAX] = "";
     int n_bins = 0, count = 0;
     for (int i = 1; i < argc; i++) {
@@ -372,7 +372,7 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--bin") == 0 && i + 1 < argc && n_bins < 8) bins[n_bins++] = argv[++i];
         else if (strcmp(argv[i], "--source") == 0 && i + 1 < argc) {
             if (!realpath(argv[++i], source)) die(argv[i]);
-        } else if (argv[i][0] != '-' && count < 64) {
+        } else if (argv[i][0] != '-' && paths) {
             paths[count++] = argv[i];
         }
     }
@@ -385,6 +385,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < count; i++) run_path(paths[i]);
     empty_folder(scratch);
     rmdir(scratch);
+    free(paths);
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }
