@@ -104,7 +104,7 @@ DTM_INLINE dtm_attention_range dtm_attention_row_of(dtm_attention_band band, int
 
 /* Of the columns that are computed those that the row does not see become -inf: some of the first and the last vector. */
 DTM_INLINE void dtm_attention_hide_in(float *scores, int64_t at, dtm_attention_range seen) {
-    dtm_vec_int column;
+    dtm_vec_int column = {0};
     for (int i = 0; i < DTM_LANES; i++) column[i] = (int32_t)at + i;
     const dtm_vec_int in = (column >= (int32_t)seen.low) & (column < (int32_t)seen.high);
     dtm_store(scores + at, dtm_select(in, dtm_load(scores + at), dtm_splat(-INFINITY)));

@@ -2,12 +2,13 @@
 # Programs that together use every operator: on one rank and on the meshes that each names, loss, gradient norm,
 # gradients and updated weights of the executable are those of the interpreter. One that no program has fails.
 #
-#     operators.sh --dtmc DTMC --compare COMPARE --oracle ORACLE [--draft] [--first] [PROGRAM ..]
+#     operators.sh --dtmc DTMC --compare COMPARE --oracle ORACLE [--draft] [--first] [--sample] [PROGRAM ..]
 #
-# A mesh is a comment of the program, `# mesh dp=2,tp=2: RULE; RULE`. With --first the first failure is the last run.
+# A mesh is a comment of the program, `# mesh dp=2,tp=2: RULE; RULE`. With --first the first failure is the last run. With
+# --sample each program runs on the first of its meshes alone, if it has any.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-dtmc=dtmc compare=compare oracle=oracle draft= first= programs=
+dtmc=dtmc compare=compare oracle=oracle draft= first= sample= programs=
 while [ $# -gt 0 ]; do
     case $1 in
     --dtmc) dtmc=$2; shift ;;
@@ -15,6 +16,7 @@ while [ $# -gt 0 ]; do
     --oracle) oracle=$2; shift ;;
     --draft) draft=--draft ;;
     --first) first=1 ;;
+    --sample) sample=1 ;;
     *) programs="$programs $1" ;;
     esac
     shift
@@ -48,9 +50,11 @@ for program in $programs; do
     cp "$program" "$folder/model.dtm"
     "$dtmc" ir "$program" --after autodiff 2>>"$folder/warnings" >>"$folder/all" || failed=$((failed + 1))
     "$oracle" "$program" "$folder" 2 5 || { failed=$((failed + 1)); continue; }
-    { echo 'use "model.dtm"'; echo 'mesh { one = 1 }'; } >"$folder/placed.dtm"
-    run "$name one"
-    sed -n 's/^# mesh //p' "$program" >"$folder/meshes"
+    sed -n 's/^# mesh //p' "$program" | sed "${sample:+1q}" >"$folder/meshes"
+    if [ -z "$sample" ] || [ ! -s "$folder/meshes" ]; then
+        { echo 'use "model.dtm"'; echo 'mesh { one = 1 }'; } >"$folder/placed.dtm"
+        run "$name one"
+    fi
     while IFS=: read -r mesh rules; do
         { echo 'use "model.dtm"'; echo "mesh { $mesh }"; echo "parallel { $rules }"; } >"$folder/placed.dtm"
         run "$name $mesh:$rules"
