@@ -4,6 +4,7 @@
  * With -DWITH_CBLAS, linked with an OpenBLAS or BLIS, it measures cblas_sgemm too. Forms as in a program's products:
  * nn, nt (b stored [n, k]), tn (a stored [k, m]: a weight's gradient). Interleaved rounds, the best of each. */
 #define _POSIX_C_SOURCE 200809L
+#include "kernels/cpu/library.h"
 #include "kernels/cpu/matmul.h"
 #include <dnnl.h>
 #include <omp.h>
@@ -91,9 +92,9 @@ int main(int argc, char **argv) {
         double best[4] = {1e9, 1e9, 1e9, 1e9}, from = now();
         for (int round = 0; round < 4 || now() - from < 1.0; round++) {
             double t;
-            dtm_matmul_init("tiles");
+            dtm_matmul_init("tiles", dtm_kernel_level());
             if ((t = run_dtm(&z, buffers, threads, scratch)) < best[0]) best[0] = t;
-            dtm_matmul_init("onednn");
+            dtm_matmul_init("onednn", dtm_kernel_level());
             if ((t = run_dtm(&z, buffers, threads, scratch)) < best[1]) best[1] = t;
             omp_set_num_threads(threads);
             t = now();

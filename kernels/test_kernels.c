@@ -323,7 +323,7 @@ static void test_matmul_case(matmul_case c) {
 
 static void test_matmul(const char *backend) {
     static const int64_t sizes[] = {0, 1, 3, 5, 17, 65};
-    CHECK(!dtm_matmul_init(backend), "%s", backend);
+    CHECK(!dtm_matmul_init(backend, dtm_kernel_level()), "%s", backend);
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < 6; j++)
             for (int k = 0; k < 6; k++)
@@ -338,8 +338,8 @@ static void test_matmul(const char *backend) {
     test_matmul_case(matmul_of(2, 513, 70, 390, 1));
     test_matmul_case(matmul_of(1, 131, 1101, 517, 0)); /* wide: a is packed though its rows run on */
     test_matmul_case(matmul_of(1, 120, 80, 1030, 4));
-    CHECK(dtm_matmul_init("nothing"), "an unknown back end is refused");
-    dtm_matmul_init(NULL);
+    CHECK(dtm_matmul_init("nothing", dtm_kernel_level()), "an unknown back end is refused");
+    dtm_matmul_init(NULL, dtm_kernel_level());
 }
 
 /* ---- attention ---- */

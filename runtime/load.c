@@ -135,8 +135,21 @@ static int table_of(int level) {
     return level >= 4 ? DTM_PLAN_V4 : level == 3 ? DTM_PLAN_V3 : DTM_PLAN_V1;
 }
 
-static int best_level(const dtm_plan *plan) {
-    int level = dtm_kernel_level();
+/* The instruction set of this machine, or a lesser one that DTM_ISA asks for: to be the node that has not the others'. */
+static bool machine_level(int32_t *level, dtm_status *status) {
+    const char *wanted = getenv("DTM_ISA");
+    *level = dtm_kernel_level();
+    if (!wanted) return true;
+    int number = wanted[0] == 'v' && strchr("134", wanted[1]) && wanted[1] && !wanted[2] ? wanted[1] - '0' : 0;
+    if (!number) return dtm_status_fail(status, "DTM_ISA=%s: an instruction set is v1, v3 or v4", wanted);
+    if (number > *level)
+        return dtm_status_fail(status, "DTM_ISA=%s: this machine has no more than x86-64-v%d", wanted, (int)*level);
+    *level = number;
+    return true;
+}
+
+/* Drafts have kernels for one instruction set alone. */
+static int level_of_kernels(const dtm_plan *plan, int level) {
     if (level >= 4 && !plan->kernels[DTM_PLAN_V4]) level = 3;
     if (level == 3 && !plan->kernels[DTM_PLAN_V3]) level = 1;
     return level;
@@ -153,15 +166,17 @@ static void flush_subnormals(void) {
 static bool make_threads(dtm_rank *rank, dtm_status *status) {
     dtm_comm *comm = rank->comm;
     int nodes_ranks = dtm_comm_node_size(comm);
-    int32_t least[2] = {rank->options->threads, best_level(rank->plan)};
+    int32_t least[2] = {rank->options->threads, 0};
+    if (!machine_level(&least[1], status)) status->failed = true;
+    if (!dtm_comm_agree(comm, status)) return false;
     if (!least[0]) least[0] = dtm_pool_default_threads(nodes_ranks);
     if (!least_of_all(comm, least, 2, status)) return false;
     rank->threads = least[0];
-    rank->level = least[1];
+    rank->level = level_of_kernels(rank->plan, least[1]); /* the same on all ranks, and so are the bits */
     rank->kernels = rank->plan->kernels[table_of(rank->level)];
     rank->pack = dtm_kernel_find_at(rank->level, "dtm_pack");
     flush_subnormals();
-    dtm_matmul_init(NULL);
+    dtm_matmul_init(NULL, least[1]);
     bool ok = rank->pack || dtm_status_fail(status, "the library has no kernel `dtm_pack`");
     ok = ok && dtm_pool_create(rank->threads, dtm_comm_node_index(comm), nodes_ranks, &rank->pool, status);
     if (!ok) status->failed = true;

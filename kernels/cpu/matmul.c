@@ -19,11 +19,13 @@ static void onednn_run(const dtm_matmul_block *m, void *scratch);
 extern void omp_set_num_threads(int threads) __attribute__((weak));
 extern int omp_get_max_threads(void) __attribute__((weak));
 
-static backend chosen; /* written by dtm_matmul_init only */
+static backend chosen; /* both written by dtm_matmul_init only */
+
+static int chosen_level; /* 0: what this machine has */
 
 static backend tiles_backend(void) {
 #if defined(__x86_64__)
-    switch (dtm_kernel_level()) {
+    switch (chosen_level ? chosen_level : dtm_kernel_level()) {
     case 4:
         return (backend){"tiles/x86-64-v4", 6, 32, dtm_matmul_tiles_v4};
     case 3:
@@ -37,7 +39,8 @@ static backend onednn_backend(void) {
     return (backend){"onednn", 256, 256, onednn_run};
 }
 
-int dtm_matmul_init(const char *name) {
+int dtm_matmul_init(const char *name, int level) {
+    chosen_level = level;
     if (!name || !strcmp(name, "tiles"))
         chosen = tiles_backend();
     else if (!strcmp(name, "onednn"))

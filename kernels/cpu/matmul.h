@@ -45,9 +45,10 @@ typedef struct dtm_matmul_cut {
 } dtm_matmul_cut;
 dtm_matmul_cut dtm_matmul_cut_of(const dtm_matmul_sizes *sizes);
 
-/* Chooses the back end by name ("tiles", "onednn"), NULL for the default, before any thread calls dtm_matmul. Returns
- * 0, or -1 if there is none of that name. Without it the default serves. */
-int dtm_matmul_init(const char *name);
+/* Chooses the back end by name ("tiles", "onednn"), NULL for the default, and the instruction set of its tiles (library.h),
+ * before any thread calls dtm_matmul. Returns 0, or -1 if there is none of that name. Without it the default serves, at what
+ * this machine has. */
+int dtm_matmul_init(const char *name, int level);
 const char *dtm_matmul_name(void);    /* "tiles/x86-64-v3", "onednn" */
 const char *dtm_matmul_version(void); /* "2.6.3", for the log */
 
