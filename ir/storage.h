@@ -113,7 +113,8 @@ dtm_memory_account dtm_memory_account_of(const dtm_module *module);
 const char *dtm_peak_text(const dtm_module *module, const dtm_memory_account *account, dtm_arena *arena);
 
 /* The laws of storage, part of dtm_module_verify after the pass memory: what lies in the arena lies within it, and
- * collectives have the scratch they take. That values do not overlay each other while they live is seen by interpreting
+ * collectives have the scratch they take; what `store` keeps for the next step takes the place of the old value only after
+ * all that reads that, by the order of operators. That values do not overlay each other while they live is seen by interpreting
  * (E0597). Errors are counted by the context. */
 void dtm_storage_verify(dtm_module *module, dtm_arena *scratch);
 

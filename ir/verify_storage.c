@@ -5,6 +5,7 @@ typedef struct places {
     dtm_module *module;
     dtm_arena *scratch;
     const bool *stored;
+    dtm_order order;
     int64_t top; /* where the workspace begins */
 } places;
 
@@ -48,16 +49,50 @@ static void check_scratch(const places *p, dtm_op self) {
               dtm_algorithm_name(algorithm), (long long)group, (long long)takes, (long long)has);
 }
 
+static bool same_place(const dtm_storage *a, const dtm_storage *b) {
+    return a->offset == b->offset && a->stride == b->stride && a->modulus == b->modulus && a->shift == b->shift;
+}
+
+/* Nothing reads the old value of what is stored once the new one lies in its place: from `writer` on, which makes the new one
+ * there, or copies it. `value` is the old one, or that under another type. */
+static void check_readers(const places *p, const dtm_op_data *store, dtm_op writer, dtm_value value) {
+    for (dtm_op op = 1; op < p->module->n_ops; op++) {
+        const dtm_op_data *data = dtm_op_get(p->module, op);
+        bool sink = data->kind == DTM_OP_STORE || data->kind == DTM_OP_GRADIENT; /* name what they belong to first */
+        for (uint32_t i = sink; data->region && i < data->n_operands; i++) {
+            if (data->operands[i] != value || data == store) continue;
+            if (dtm_is_alias(p->module, op)) check_readers(p, store, writer, data->results[0]);
+            dtm_op unit = dtm_unit_of(p->module, op);
+            bool within = unit == writer && data->kind != DTM_OP_CARRY;
+            if (within ? dtm_may_overwrite(p->module, unit, store->operands[1], value) : p->order.begin[unit] < p->order.begin[writer])
+                continue;
+            BREAK(p, data, "%s is read after %s has been written in its place", dtm_value_name(p->module, store->operands[0]),
+                  dtm_value_name(p->module, store->operands[1]));
+        }
+    }
+}
+
+static void check_store(const places *p, dtm_op self) {
+    const dtm_op_data *op = dtm_op_get(p->module, self);
+    dtm_value old = op->operands[0], new = op->operands[1];
+    dtm_op def = dtm_value_get(p->module, new)->def;
+    bool in_place = def && same_place(&dtm_value_get(p->module, old)->storage, &dtm_value_get(p->module, new)->storage);
+    if (dtm_enclosing(p->module, self, DTM_OP_MICROBATCH))
+        BREAK(p, op, "%s is stored in a loop over microbatches, which all read it", dtm_value_name(p->module, old));
+    check_readers(p, op, in_place ? dtm_unit_of(p->module, def) : self, old);
+}
+
 static void check_op(dtm_module *module, dtm_op op, void *state) {
     const places *p = state;
     const dtm_op_data *data = dtm_op_get(module, op);
     for (uint32_t i = 0; i < data->n_results; i++)
         if (p->stored[data->results[i]]) check_place(p, data, data->results[i]);
     if (dtm_runs_collective(data->kind)) check_scratch(p, op);
+    if (data->kind == DTM_OP_STORE) check_store(p, op);
 }
 
 void dtm_storage_verify(dtm_module *module, dtm_arena *scratch) {
-    places p = {module, scratch, dtm_stored(module, scratch), 0};
+    places p = {module, scratch, dtm_stored(module, scratch), dtm_order_of(module, scratch), 0};
     p.top = module->arena_bytes - dtm_workspace_most(module, false) - dtm_constants_bytes(module);
     if (p.top >= 0) {
         dtm_walk(module, check_op, &p);

@@ -22,6 +22,7 @@
 #include "ir/fault.h"
 #include "ir/storage.h"
 #include "passes/cost.h"
+#include "passes/memory_stores.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -527,7 +528,7 @@ static void write_storage(planner *p) {
 
 /* ---- stores ---- */
 
-/* `store` takes effect at the end of the step: it stands after all that reads the old value. */
+/* `store` stands after all that reads the old value (memory_stores.c), and so does what lies in its place. */
 static void visit_stored(dtm_module *module, dtm_op op, void *state) {
     planner *p = state;
     const dtm_op_data *data = &module->ops[op];
@@ -555,6 +556,7 @@ static void visit_algorithm(dtm_module *module, dtm_op op, void *state) {
 }
 
 bool dtm_pass_memory(dtm_module *module) {
+    dtm_stores_last(module);
     planner p = {.module = module, .arena = dtm_arena_create()};
     p.order = dtm_order_of(module, p.arena);
     p.stored = dtm_stored(module, p.arena);
