@@ -413,6 +413,12 @@ void dtm_value_take_place(dtm_module *module, dtm_value made, dtm_value of, dtm_
 /* Calls visit for every operator in execution order, a structure operator before its body. */
 typedef void dtm_visit(dtm_module *module, dtm_op op, void *state);
 void dtm_walk(dtm_module *module, dtm_visit *visit, void *state);
+/* All operators in that order, so that regions may be changed on the way through them. */
+typedef struct dtm_op_list {
+    dtm_op *items;
+    size_t count, capacity;
+} dtm_op_list;
+dtm_op_list dtm_ops_in_order(dtm_module *module, dtm_arena *arena);
 /* How often each value is used as an operand: an array by value, in `arena`. */
 uint32_t *dtm_use_counts(const dtm_module *module, dtm_arena *arena);
 /* The structure operator of a kind that encloses op, innermost first, or 0. DTM_OP_NONE: of any kind. */

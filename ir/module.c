@@ -366,6 +366,23 @@ void dtm_walk(dtm_module *module, dtm_visit *visit, void *state) {
     walk_region(module, module->body, visit, state);
 }
 
+typedef struct listing {
+    dtm_op_list list;
+    dtm_arena *arena;
+} listing;
+
+static void list_op(dtm_module *module, dtm_op op, void *state) {
+    (void)module;
+    listing *l = state;
+    DTM_PUSH(l->arena, l->list.items, l->list.count, l->list.capacity, op);
+}
+
+dtm_op_list dtm_ops_in_order(dtm_module *module, dtm_arena *arena) {
+    listing l = {.arena = arena};
+    dtm_walk(module, list_op, &l);
+    return l.list;
+}
+
 uint32_t *dtm_use_counts(const dtm_module *module, dtm_arena *arena) {
     uint32_t *uses = dtm_arena_alloc(arena, module->n_values * sizeof *uses);
     for (dtm_op op = 1; op < module->n_ops; op++) {

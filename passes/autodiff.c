@@ -27,18 +27,6 @@
 
 /* ---- which values have a gradient ---- */
 
-typedef struct op_list {
-    dtm_arena *arena;
-    dtm_op *items;
-    size_t count, capacity;
-} op_list;
-
-static void list_op(dtm_module *module, dtm_op op, void *state) {
-    (void)module;
-    op_list *list = state;
-    DTM_PUSH(list->arena, list->items, list->count, list->capacity, op);
-}
-
 static bool is_float(const dtm_module *module, dtm_value value) {
     dtm_dtype dtype = (dtm_dtype)dtm_value_type(module, value)->dtype;
     return dtype == DTM_F32 || dtype == DTM_F16 || dtype == DTM_BF16;
@@ -63,7 +51,7 @@ static bool spread(const dtm_module *module, const dtm_op_data *op, bool *marked
 }
 
 /* The loss: what is reported under that name. 0: none. */
-static dtm_value find_loss(const dtm_module *module, const op_list *ops) {
+static dtm_value find_loss(const dtm_module *module, const dtm_op_list *ops) {
     dtm_string name = dtm_string_of(module->context, "loss");
     for (size_t i = 0; i < ops->count; i++) {
         const dtm_op_data *op = dtm_op_get(module, ops->items[i]);
@@ -77,7 +65,7 @@ static bool is_trained(const dtm_op_data *op) {
 }
 
 /* To a fixed point, since carried values close cycles. */
-static void find_wanted(dtm_autodiff *a, const op_list *ops, dtm_value loss) {
+static void find_wanted(dtm_autodiff *a, const dtm_op_list *ops, dtm_value loss) {
     dtm_module *m = a->module;
     bool *depends = a->wanted, *reaches = dtm_arena_alloc(a->arena, a->n_values * sizeof *reaches);
     for (size_t i = 0; i < ops->count; i++) {
@@ -99,7 +87,7 @@ static void find_wanted(dtm_autodiff *a, const op_list *ops, dtm_value loss) {
     for (size_t v = 0; v < a->n_values; v++) a->wanted[v] &= reaches[v] && !dtm_value_is_constant(m, (dtm_value)v);
 }
 
-static void warn_unreached(dtm_autodiff *a, const op_list *ops) {
+static void warn_unreached(dtm_autodiff *a, const dtm_op_list *ops) {
     for (size_t i = 0; i < ops->count; i++) {
         const dtm_op_data *op = dtm_op_get(a->module, ops->items[i]);
         if (!is_trained(op) || a->wanted[op->results[0]]) continue;
@@ -401,7 +389,7 @@ static dtm_region add_region(dtm_module *module, dtm_op_kind kind) {
     return dtm_op_get(module, dtm_build_region(&b, kind, NULL))->body;
 }
 
-static void derive(dtm_autodiff *a, const op_list *ops, dtm_value loss) {
+static void derive(dtm_autodiff *a, const dtm_op_list *ops, dtm_value loss) {
     dtm_module *module = a->module;
     find_wanted(a, ops, loss);
     warn_unreached(a, ops);
@@ -426,8 +414,7 @@ static bool complain_no_loss(dtm_module *module) {
 
 bool dtm_pass_autodiff(dtm_module *module) {
     dtm_arena *arena = dtm_arena_create();
-    op_list ops = {arena, NULL, 0, 0};
-    dtm_walk(module, list_op, &ops);
+    dtm_op_list ops = dtm_ops_in_order(module, arena);
     dtm_value loss = find_loss(module, &ops);
     size_t errors = dtm_error_count(module->context);
     bool good = loss || !module->settings.train.present || complain_no_loss(module);

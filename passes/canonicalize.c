@@ -29,27 +29,6 @@ typedef struct canon {
     dtm_arena *arena;
 } canon;
 
-/* ---- operators in order ---- */
-
-typedef struct op_list {
-    dtm_arena *arena;
-    dtm_op *items;
-    size_t count, capacity;
-} op_list;
-
-static void list_op(dtm_module *module, dtm_op op, void *state) {
-    (void)module;
-    op_list *list = state;
-    DTM_PUSH(list->arena, list->items, list->count, list->capacity, op);
-}
-
-/* All operators in execution order, so that passes may change the regions while they go. */
-static op_list ops_of(canon *c) {
-    op_list list = {c->arena, NULL, 0, 0};
-    dtm_walk(c->module, list_op, &list);
-    return list;
-}
-
 static dtm_op_data *get(canon *c, dtm_op op) { return dtm_op_get(c->module, op); }
 static bool is_number(canon *c, dtm_value v) { return dtm_value_is_constant(c->module, v); }
 static double number_of(canon *c, dtm_value v) { return dtm_value_get(c->module, v)->number; }
@@ -97,7 +76,7 @@ static bool is_kept(canon *c, dtm_value v) {
 
 /* Those that have one already keep it: masks must not change. */
 static void number_sites(canon *c) {
-    op_list ops = ops_of(c);
+    dtm_op_list ops = dtm_ops_in_order(c->module, c->arena);
     double highest = 0;
     for (size_t i = 0; i < ops.count; i++) {
         const dtm_op_data *op = get(c, ops.items[i]);
@@ -185,7 +164,7 @@ static void desugar_where(canon *c, dtm_op op) {
 }
 
 static void desugar(canon *c) {
-    op_list ops = ops_of(c);
+    dtm_op_list ops = dtm_ops_in_order(c->module, c->arena);
     for (size_t i = 0; i < ops.count; i++) {
         dtm_op_kind kind = get(c, ops.items[i])->kind;
         bool reduction = kind == DTM_OP_SUM || kind == DTM_OP_MEAN || kind == DTM_OP_REDUCE_MAX;
@@ -270,7 +249,7 @@ static void rewrite(canon *c, dtm_op op) {
 }
 
 static void fold(canon *c) {
-    op_list ops = ops_of(c);
+    dtm_op_list ops = dtm_ops_in_order(c->module, c->arena);
     for (size_t i = 0; i < ops.count; i++) {
         dtm_op op = ops.items[i];
         dtm_op_data data = *get(c, op);
@@ -316,7 +295,7 @@ bool dtm_may_be_term(const dtm_module *module, dtm_value value) {
 typedef struct chain {
     dtm_value *leaves;
     size_t n_leaves, cap_leaves;
-    op_list inner; /* the additions within it */
+    dtm_op_list inner; /* the additions within it */
 } chain;
 
 /* An addition that nothing reads but one addition of the same region. */
@@ -331,7 +310,7 @@ static void collect(canon *c, const uint32_t *uses, dtm_op op, chain *chain) {
         if (is_inner(c, uses, v, get(c, op)->region)) {
             dtm_op def = dtm_value_get(c->module, v)->def;
             collect(c, uses, def, chain);
-            list_op(c->module, def, &chain->inner);
+            DTM_PUSH(c->arena, chain->inner.items, chain->inner.count, chain->inner.capacity, def);
         } else DTM_PUSH(c->arena, chain->leaves, chain->n_leaves, chain->cap_leaves, v);
     }
 }
@@ -386,13 +365,13 @@ static bool out_of_order(canon *c, const chain *chain) {
 }
 
 static void order_chains(canon *c) {
-    op_list ops = ops_of(c);
+    dtm_op_list ops = dtm_ops_in_order(c->module, c->arena);
     uint32_t *uses = dtm_use_counts(c->module, c->arena);
     bool *done = dtm_arena_alloc(c->arena, c->module->n_ops * sizeof *done); /* as part of a longer chain */
     for (size_t i = ops.count; i-- > 0;) {
         dtm_op op = ops.items[i];
         if (get(c, op)->kind != DTM_OP_ADD || done[op]) continue;
-        chain chain = {NULL, 0, 0, {c->arena, NULL, 0, 0}};
+        chain chain = {NULL, 0, 0, {NULL, 0, 0}};
         collect(c, uses, op, &chain);
         for (size_t k = 0; k < chain.inner.count; k++) done[chain.inner.items[k]] = true;
         if (out_of_order(c, &chain)) reorder(c, op, &chain);
@@ -434,7 +413,7 @@ static bool is_seen_from(canon *c, dtm_op from, dtm_op op) {
 }
 
 static void share_common(canon *c) {
-    op_list ops = ops_of(c);
+    dtm_op_list ops = dtm_ops_in_order(c->module, c->arena);
     for (size_t i = 0; i < ops.count; i++) {
         dtm_op later = ops.items[i];
         if (!is_pure(get(c, later)->kind)) continue;
@@ -466,7 +445,7 @@ static void mark(canon *c, bool *live, dtm_op op) {
 }
 
 static void remove_dead(canon *c) {
-    op_list ops = ops_of(c);
+    dtm_op_list ops = dtm_ops_in_order(c->module, c->arena);
     bool *live = dtm_arena_alloc(c->arena, c->module->n_ops * sizeof *live);
     for (size_t i = 0; i < ops.count; i++)
         if (is_root(get(c, ops.items[i])->kind)) mark(c, live, ops.items[i]);

@@ -140,15 +140,41 @@ double *dtm_run_assemble(dtm_run *run, dtm_type type, size_t slot, size_t stride
 bool dtm_run_check_alike(dtm_run *run, const dtm_op_data *op, dtm_value value, size_t slot);
 bool dtm_run_collective(dtm_run *run, const dtm_op_data *op);
 
+/* ---- interpret_set_up.c ---- */
+
+bool dtm_run_set_up(dtm_run *run);
+
 /* ---- interpret.c, for the others ---- */
+
+static inline bool dtm_run_is_loop(dtm_op_kind kind) { return kind == DTM_OP_REPEAT || kind == DTM_OP_MICROBATCH; }
+static inline const dtm_type_data *dtm_run_type_of(const dtm_run *run, dtm_value value) {
+    return &run->module->types[run->module->values[value].type];
+}
 
 /* The slot of a value in the copies now executed; error: SIZE_MAX. */
 size_t dtm_run_slot(dtm_run *run, const dtm_op_data *op, dtm_value value);
 /* The block of a slot on a rank, for writing. */
 double *dtm_run_block(dtm_run *run, size_t slot, dtm_type type, int64_t rank);
 
+/* The slot of an operand, which must have been set; error: SIZE_MAX. */
+size_t dtm_run_operand_slot(dtm_run *run, const dtm_op_data *op, dtm_value value);
+
+/* ---- interpret_results.c: what is read and left behind, as whole tensors ---- */
+
 /* The text of a name with `{layer}` replaced by the number of the copy. */
 const char *dtm_run_path(dtm_run *run, dtm_string pattern);
+/* Adds the whole tensor of a value, in the dimensions of another type, to a list of results. */
+bool dtm_run_record(dtm_run *run, const dtm_op_data *op, dtm_tensors *list, const char *name, dtm_value value,
+                    const dtm_type_data *as);
+/* A value to be looked at after this step; all such values are then assembled. */
+void dtm_run_keep(dtm_run *run, dtm_value value, size_t slot);
+void dtm_run_assemble_kept(dtm_run *run);
+/* Every copy of every weight and state: before the first step, and among the results after the last. */
+void dtm_run_set_variables(dtm_run *run);
+void dtm_run_save_variables(dtm_run *run);
+/* `store`: takes effect when the step has ended. */
+bool dtm_run_store(dtm_run *run, const dtm_op_data *op);
+void dtm_run_take_stores(dtm_run *run);
 
 /* ---- interpret_storage.c: who owns the bytes of the arena; nothing happens unless check_storage ---- */
 
