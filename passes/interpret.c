@@ -1,4 +1,5 @@
-/* Runs a module: walks the regions, and executes each operator for all ranks before the next. There is no control flow that depends on data, so collectives are plain functions over all ranks' blocks. */
+/* Runs a module: walks the regions, and executes each operator for all ranks before the next. There is no control flow that
+ * depends on data, so collectives are plain functions over all ranks' blocks. */
 #include "passes/interpret_state.h"
 
 #include <string.h>
