@@ -27,13 +27,31 @@ enum {
     WHOLE = 1 << 23, /* and looked at in all, by eliminating everything, rather than to raise bounds and branch */
 };
 
-/* The variable in most tables of others: what makes the rest of the problem fall apart. */
-static uint32_t most_tied(work *w) {
+/* A little less than `cost`: what must be bettered to count. */
+static double better_than(double cost) { return cost == INFINITY ? cost : cost - 1e-10 * fabs(cost); }
+
+/* How far the parts that v's values make are above the bound already, on average, where `target` is as good as anywhere. */
+static double promise(const work *w, uint32_t v, double target) {
+    const variable *var = &w->variables[v];
+    double sum = 0;
+    for (uint32_t k = 0; k < var->size; k++) {
+        double floor = var->floors ? var->floors[k] : w->bound;
+        sum += (floor < target ? floor : target) - w->bound;
+    }
+    return sum / var->size;
+}
+
+/* The variable whose values differ most in what they cost at least; of equal ones, that in most tables of others, which makes
+ * the rest of the problem fall apart. */
+static uint32_t most_tied(work *w, double target) {
     uint32_t best = UINT32_MAX, most = 0;
+    double highest = 0;
     for (uint32_t v = 0; v < w->n_variables; v++) {
         if (w->variables[v].gone) continue;
         uint32_t count = shard_work_neighbours(w, v);
-        if (best == UINT32_MAX || count > most) best = v, most = count;
+        double promised = target < INFINITY ? promise(w, v, target) : 0;
+        if (best == UINT32_MAX || promised > highest || (promised == highest && count > most))
+            best = v, most = count, highest = promised;
     }
     return best;
 }
@@ -65,13 +83,10 @@ static uint32_t *by_floor(work *w, uint32_t v) {
     return order;
 }
 
-/* A little less than `cost`: what must be bettered to count. */
-static double better_than(double cost) { return cost == INFINITY ? cost : cost - 1e-10 * fabs(cost); }
-
 /* Solves what is left by solving its parts: values of one variable one after the other. */
 static double solve_parts(solver *all, work *w, double upper, uint32_t *assignment) {
     double least = upper;
-    uint32_t v = most_tied(w), *order = by_floor(w, v);
+    uint32_t v = most_tied(w, better_than(upper)), *order = by_floor(w, v);
     for (uint32_t k = 0; k < w->variables[v].size; k++) {
         double floor = w->variables[v].floors ? w->variables[v].floors[order[k]] : w->bound;
         if (floor >= better_than(least)) break;
