@@ -54,7 +54,7 @@ static void choose_listed(shard *s, int axis) {
     shard_tables_of_time(&c);
     uint32_t *assignment = dtm_arena_alloc(s->arena, (shard_search_size(c.search) + 1) * sizeof *assignment);
     double bound, effort = EFFORT;
-    shard_search_options options = {{1, 0}, NULL, LIMIT, &effort};
+    shard_search_options options = {{1, 0}, NULL, LIMIT, &effort, INFINITY};
     shard_search_solve(c.search, &options, assignment, &bound);
     take(&c, assignment);
 }
@@ -65,7 +65,7 @@ static verdict choose_by_cost(shard *s, uint16_t axes) {
     shard_tables_of_time(&c);
     uint32_t *assignment = dtm_arena_alloc(s->arena, (shard_search_size(c.search) + 1) * sizeof *assignment);
     double least, effort = EFFORT;
-    shard_search_options options = {{1, 0}, NULL, LIMIT, &effort};
+    shard_search_options options = {{1, 0}, NULL, LIMIT, &effort, INFINITY};
     double cost = shard_search_solve(c.search, &options, assignment, &least);
     s->effort += EFFORT - effort;
     if (cost < INFINITY) take(&c, assignment);
@@ -102,8 +102,8 @@ static void tell(shard *s, uint16_t axes, verdict v) {
         s->failed = true;
     } else if (v.outcome == SHARD_GOOD) {
         dtm_warning(context, span, 807,
-                    "too many choices hang together to prove that the splits chosen are the fastest%s: the model gives them %.4g ms "
-                    "a step, and any others at least %.4g ms (%.2g%% less)",
+                    "too many choices hang together to prove that the splits chosen are the fastest%s: the model gives them %.4g "
+                    "ms a step, and any others at least %.4g ms (%.2g%% less)",
                     bound > 0 ? " that fit" : "", v.time * 1e3, v.least * 1e3, 100 * (1 - v.least / v.time));
         dtm_help(context, "list fewer dimensions, or leave `by cost` to fewer axes, and it is proved");
     }

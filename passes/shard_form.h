@@ -36,7 +36,8 @@ void shard_scope_add(scope *sc, uint32_t v);
 #define IGNORED (UINT32_MAX - 1)
 /* The search in which a variable has all its values (FREE), one (that value), or none: what it costs at least stands in its
  * place in each table (IGNORED). Both of the latter have one value left. `allowed` as in the options. */
-shard_search *shard_search_part(const shard_search *search, const bool *const *allowed, const uint32_t *state, dtm_arena *arena);
+shard_search *shard_search_part(const shard_search *search, const bool *const *allowed, const uint32_t *state,
+                                dtm_arena *arena);
 
 /* ---- shard_form.c ---- */
 /* The variables of the work: bundles, and the variables given that are in none. */

@@ -27,11 +27,15 @@ typedef struct shard_search_options {
     const bool *const *allowed;     /* by variable, value; NULL: all */
     size_t limit;                   /* entries of the largest table that is made */
     double *effort;                 /* entries of tables that may still be looked at: what is left is written back */
+    double upper;                   /* only assignments of less cost count; INFINITY: all do */
 } shard_search_options;
 
 /* The assignment of least cost, which is returned, to one part in 10^10; INFINITY: there is none. *bound: no assignment
  * costs less; it is less than what is returned where the effort did not suffice to show that nothing is better. */
 double shard_search_solve(const shard_search *search, const shard_search_options *options, uint32_t *assignment, double *bound);
+
+/* Takes from what is allowed (by variable, value) what is sure to be in none of less than `target`; false: there is none. */
+bool shard_search_narrow(const shard_search *search, const shard_search_options *options, double target, bool **allowed);
 
 typedef enum shard_outcome {
     SHARD_LEAST,      /* nothing within the bound is faster */

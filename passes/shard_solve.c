@@ -149,19 +149,20 @@ static double solve_rest(solver *all, work *w, double upper, uint32_t *assignmen
 
 /* ---- groups ---- */
 
-static double solve(const shard_search *s, const shard_search_options *options, double upper, uint32_t *assignment, double *bound);
+static double solve(const shard_search *s, const shard_search_options *options, double upper, uint32_t *assignment,
+                    double *bound);
 
 /* The least with the variables of `groups` free, those of `ignored` groups left out of account, the others as they are, if it
  * is less than `cost`; the assignment then takes it. */
-static double improve(const shard_search *s, const shard_search_options *options, uint32_t groups, uint32_t ignored, double cost,
-                      uint32_t *assignment) {
+static double improve(const shard_search *s, const shard_search_options *options, uint32_t groups, uint32_t ignored,
+                      double cost, uint32_t *assignment) {
     dtm_arena *arena = dtm_arena_create();
     uint32_t *state = dtm_arena_alloc(arena, (s->n_variables + 1) * sizeof *state);
     uint32_t *found = dtm_arena_alloc(arena, (s->n_variables + 1) * sizeof *found);
     for (size_t v = 0; v < s->n_variables; v++)
         state[v] = groups >> s->groups[v] & 1 ? FREE : ignored >> s->groups[v] & 1 ? IGNORED : assignment[v];
     double bound, effort = *options->effort / 16;
-    shard_search_options some = {{options->weights[0], options->weights[1]}, NULL, options->limit, &effort};
+    shard_search_options some = {{options->weights[0], options->weights[1]}, NULL, options->limit, &effort, cost};
     double least = solve(shard_search_part(s, options->allowed, state, arena), &some, cost, found, &bound);
     for (size_t v = 0; least < cost && v < s->n_variables; v++)
         if (state[v] == FREE) assignment[v] = found[v];
@@ -219,7 +220,8 @@ static double find_first(const shard_search *s, const shard_search_options *opti
 }
 
 /* The least cost, if it is less than `upper`, and its assignment; else INFINITY. */
-static double solve(const shard_search *s, const shard_search_options *options, double upper, uint32_t *assignment, double *bound) {
+static double solve(const shard_search *s, const shard_search_options *options, double upper, uint32_t *assignment,
+                    double *bound) {
     uint32_t groups = 0;
     for (size_t v = 0; v < s->n_variables; v++)
         if (s->sizes[v] > 1) groups |= 1u << s->groups[v];
@@ -243,5 +245,21 @@ static double solve(const shard_search *s, const shard_search_options *options, 
 }
 
 double shard_search_solve(const shard_search *s, const shard_search_options *options, uint32_t *assignment, double *bound) {
-    return solve(s, options, INFINITY, assignment, bound);
+    return solve(s, options, options->upper, assignment, bound);
+}
+
+bool shard_search_narrow(const shard_search *s, const shard_search_options *options, double target, bool **allowed) {
+    form f = shard_form_of(s);
+    work w = shard_form_begin(&f, options);
+    shard_work_relax(&w, target);
+    bool any = w.bound < target;
+    for (uint32_t v = 0; any && v < s->n_variables; v++) {
+        const variable *var = &w.variables[f.of[v]];
+        bool *left = dtm_arena_alloc(f.arena, s->sizes[v]);
+        for (uint32_t k = 0; k < var->size; k++) left[var->values[k] / f.stride[v] % s->sizes[v]] = true;
+        for (uint32_t k = 0; k < s->sizes[v]; k++) allowed[v][k] &= left[k];
+    }
+    dtm_arena_destroy(w.arena);
+    dtm_arena_destroy(f.arena);
+    return any;
 }

@@ -446,7 +446,8 @@ static plan plan_of(const work *w, dtm_arena *arena) {
     for (size_t i = 0; i < w->n_tables; i++)
         for (uint32_t j = 0; !w->tables[i].gone && j < w->tables[i].count; j++)
             for (uint32_t k = 0; k < w->tables[i].count; k++)
-                if (j != k) link(&p, number[w->tables[i].scope[j]], number[w->tables[i].scope[k]], (float)w->tables[i].kinds[k]);
+                if (j != k)
+                    link(&p, number[w->tables[i].scope[j]], number[w->tables[i].scope[k]], (float)w->tables[i].kinds[k]);
     for (uint32_t a = 0; a < p.n; a++) measure(&p, a);
     return p;
 }

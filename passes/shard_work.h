@@ -21,7 +21,7 @@ typedef struct table {
     uint32_t kinds[MAX_SCOPE];        /* how many of each */
     const uint16_t *kind[MAX_SCOPE];  /* by value: its kind */
     const double *costs;              /* by kinds, the last variable's fastest */
-    double **rests; /* by position in the scope, kind: the least its values bring back of what shard_relax.c gave them; NULL: 0 */
+    double **rests; /* by position in the scope, kind: the least that its values give back of what they were given; NULL: 0 */
     bool gone;
 } table;
 

@@ -329,7 +329,7 @@ static void hurried(const shard_search *s, double least, int trial) {
     uint32_t found[9];
     for (double effort = 4; effort < 1e5; effort *= 3) {
         double left = effort, bound;
-        shard_search_options options = {{1, 0}, NULL, 6, &left};
+        shard_search_options options = {{1, 0}, NULL, 6, &left, INFINITY};
         double cost = shard_search_solve(s, &options, found, &bound);
         CHECK(bound <= least && cost >= least && (cost == INFINITY || shard_search_total(s, SHARD_TIME, found) == cost),
               "search %d with %g entries: %g, at least %g, brute force %g", trial, effort, cost, bound, least);
@@ -342,7 +342,7 @@ static void searches(void) {
         shard_search *s = random_search(arena);
         uint32_t found[9], again[9] = {0}, best[9];
         double bound, effort = 1e9;
-        shard_search_options options = {{1, 0}, NULL, trial % 2 ? 1 << 16 : 6, &effort};
+        shard_search_options options = {{1, 0}, NULL, trial % 2 ? 1 << 16 : 6, &effort, INFINITY};
         double least = shard_search_brute_force(s, INFINITY, best), cost = shard_search_solve(s, &options, found, &bound);
         CHECK(bound == cost && cost == least && (cost == INFINITY || shard_search_total(s, SHARD_TIME, found) == least),
               "search %d: %g, brute force %g", trial, cost, least);
