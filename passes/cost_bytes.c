@@ -92,10 +92,23 @@ static void cut_at(const cuts *c, int level, int64_t index, int64_t whole, int64
 
 static bool is_free(const cuts *c, int level) { return c->free >> c->layout->splits[level].axis & 1; }
 
+/* Blocks of a time axis differ in size by one unit, larger and smaller ones mixed: they are gone through one by one, and
+ * there are no more than there are microbatches. Those of ranks are all of one size, but for the last that has anything. */
+static bool is_time(const cuts *c, int level) { return c->mesh->axes[c->layout->splits[level].axis].time; }
+static int64_t parts_of(const cuts *c, int level) { return c->mesh->axes[c->layout->splits[level].axis].size; }
+
 /* The sizes of all blocks that come of `size` elements by the cuts from `level` on, added up. */
 static int64_t sum_of_blocks(const cuts *c, int level, int64_t size) {
     int64_t begin, block;
     if (!size || (axes_of(c->layout, level) & (uint16_t)~c->free) == 0) return size;
+    if (is_free(c, level) && is_time(c, level)) {
+        int64_t sum = 0;
+        for (int64_t i = 0; i < parts_of(c, level); i++) {
+            cut_at(c, level, i, size, &begin, &block);
+            sum += sum_of_blocks(c, level + 1, block);
+        }
+        return sum;
+    }
     cut_at(c, level, is_free(c, level) ? 0 : c->at[c->layout->splits[level].axis], size, &begin, &block);
     if (!is_free(c, level)) return sum_of_blocks(c, level + 1, block);
     return size / block * sum_of_blocks(c, level + 1, block) + sum_of_blocks(c, level + 1, size % block);
@@ -107,6 +120,14 @@ static int64_t sum_within(const cuts *c, int level, int64_t first, int64_t size,
     if (to <= from) return 0;
     if (from == first && to == first + size) return sum_of_blocks(c, level, size);
     if (level == c->layout->count) return to - from;
+    if (is_free(c, level) && is_time(c, level)) {
+        int64_t sum = 0;
+        for (int64_t i = 0; i < parts_of(c, level); i++) {
+            cut_at(c, level, i, size, &begin, &block);
+            sum += sum_within(c, level + 1, first + begin, block, low, high);
+        }
+        return sum;
+    }
     cut_at(c, level, is_free(c, level) ? 0 : c->at[c->layout->splits[level].axis], size, &begin, &block);
     if (!is_free(c, level)) return sum_within(c, level + 1, first + begin, block, low, high);
     int64_t one = (from - first) / block, last = (to - 1 - first) / block, sum = 0; /* between them whole blocks */
