@@ -4,6 +4,7 @@
 #include "kernels/cpu/matmul_tiles.h"
 
 #include <dnnl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,39 +20,37 @@ static void onednn_run(const dtm_matmul_block *m, void *scratch);
 extern void omp_set_num_threads(int threads) __attribute__((weak));
 extern int omp_get_max_threads(void) __attribute__((weak));
 
-static backend chosen; /* both written by dtm_matmul_init only */
-
-static int chosen_level; /* 0: what this machine has */
-
-static backend tiles_backend(void) {
+static const backend onednn = {"onednn", 256, 256, onednn_run};
+static const backend tiles_baseline = {"tiles/baseline", 6, 32, dtm_matmul_tiles_v1};
 #if defined(__x86_64__)
-    switch (chosen_level ? chosen_level : dtm_kernel_level()) {
-    case 4:
-        return (backend){"tiles/x86-64-v4", 6, 32, dtm_matmul_tiles_v4};
-    case 3:
-        return (backend){"tiles/x86-64-v3", 6, 32, dtm_matmul_tiles_v3};
-    }
+static const backend tiles_v3 = {"tiles/x86-64-v3", 6, 32, dtm_matmul_tiles_v3};
+static const backend tiles_v4 = {"tiles/x86-64-v4", 6, 32, dtm_matmul_tiles_v4};
 #endif
-    return (backend){"tiles/baseline", 6, 32, dtm_matmul_tiles_v1};
-}
 
-static backend onednn_backend(void) {
-    return (backend){"onednn", 256, 256, onednn_run};
+/* Written by dtm_matmul_init alone: by each rank of a process, all of them the same. */
+static _Atomic(const backend *) chosen;
+static _Atomic int chosen_level; /* 0: what this machine has */
+
+static const backend *tiles_backend(void) {
+#if defined(__x86_64__)
+    int level = chosen_level ? chosen_level : dtm_kernel_level();
+    if (level == 4) return &tiles_v4;
+    if (level == 3) return &tiles_v3;
+#endif
+    return &tiles_baseline;
 }
 
 int dtm_matmul_init(const char *name, int level) {
     chosen_level = level;
-    if (!name || !strcmp(name, "tiles"))
-        chosen = tiles_backend();
-    else if (!strcmp(name, "onednn"))
-        chosen = onednn_backend();
-    else
-        return -1;
+    if (!name || !strcmp(name, "tiles")) chosen = tiles_backend();
+    else if (!strcmp(name, "onednn")) chosen = &onednn;
+    else return -1;
     return 0;
 }
 
 static backend current(void) {
-    return chosen.run ? chosen : tiles_backend();
+    const backend *found = chosen;
+    return found ? *found : *tiles_backend();
 }
 
 const char *dtm_matmul_name(void) {
@@ -80,13 +79,13 @@ static void onednn_run(const dtm_matmul_block *m, void *scratch) {
     if (m->depth <= 0 || m->rows <= 0 || m->cols <= 0 ||
         !leading(m->rows, m->depth, m->a_row, m->a_col, &a_form, &a_stride) ||
         !leading(m->depth, m->cols, m->b_row, m->b_col, &b_form, &b_stride)) {
-        tiles_backend().run(m, scratch);
+        tiles_backend()->run(m, scratch);
         return;
     }
     if (omp_get_max_threads && omp_set_num_threads && omp_get_max_threads() != 1) omp_set_num_threads(1);
     if (dnnl_sgemm(a_form, b_form, m->rows, m->cols, m->depth, m->alpha, m->a, a_stride, m->b, b_stride, m->beta, m->c,
                    m->c_row < m->cols ? m->cols : m->c_row) != dnnl_success)
-        tiles_backend().run(m, scratch);
+        tiles_backend()->run(m, scratch);
 }
 
 dtm_matmul_cut dtm_matmul_cut_of(const dtm_matmul_sizes *z) {
