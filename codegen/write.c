@@ -282,7 +282,7 @@ static void write_head(const dtm_generator *g, dtm_text *out) {
                          ".activations = %lld, .workspace = %lld, .communication = %lld, .fragmentation = %lld, .peak = ",
                     (long long)g->module->arena_bytes, (long long)m.weights, (long long)m.gradients, (long long)m.optimizer,
                     (long long)m.activations, (long long)m.workspace, (long long)m.communication, (long long)m.fragmentation);
-    quoted(out, dtm_peak_text(g->module, &m, g->arena));
+    quoted(out, dtm_peak_text(g->module, &m, false, g->arena));
     dtm_text_printf(out, "},\n");
 }
 

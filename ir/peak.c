@@ -407,7 +407,7 @@ static dtm_value subject_of(const dtm_module *module, dtm_op op) {
     return data->n_results ? data->results[0] : data->n_operands ? data->operands[0] : 0;
 }
 
-const char *dtm_peak_text(const dtm_module *module, const dtm_memory_account *account, dtm_arena *arena) {
+const char *dtm_peak_text(const dtm_module *module, const dtm_memory_account *account, bool files, dtm_arena *arena) {
     dtm_text text = {arena, NULL, 0, 0};
     if (!account->peak) return dtm_arena_printf(arena, "the begin of the step");
     const dtm_op_data *op = &module->ops[account->peak];
@@ -420,7 +420,7 @@ const char *dtm_peak_text(const dtm_module *module, const dtm_memory_account *ac
     if (repeat && account->copy >= 0)
         dtm_text_printf(&text, " %s %lld", dtm_string_text(module->context, module->ops[repeat].attributes.name),
                         (long long)account->copy);
-    if (op->place.line && op->place.file)
+    if (op->place.line && op->place.file && files)
         dtm_text_printf(&text, ", %s:%u", dtm_string_text(module->context, op->place.file), op->place.line);
     else if (op->place.line)
         dtm_text_printf(&text, ", line %u", op->place.line);

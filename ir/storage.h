@@ -109,8 +109,9 @@ typedef struct dtm_memory_account {
     int64_t copy; /* of the innermost repeat around it; -1: in none */
 } dtm_memory_account;
 dtm_memory_account dtm_memory_account_of(const dtm_module *module);
-/* "d_x.mul = dot, backward layer 3, line 28" */
-const char *dtm_peak_text(const dtm_module *module, const dtm_memory_account *account, dtm_arena *arena);
+/* "d_x.mul = dot, backward layer 3, line 28"; the file of the line, where it is another than the program's, only if asked for:
+ * a plan does not say where its source lay. */
+const char *dtm_peak_text(const dtm_module *module, const dtm_memory_account *account, bool files, dtm_arena *arena);
 
 /* The laws of storage, part of dtm_module_verify after the pass memory: what lies in the arena lies within it, and
  * collectives have the scratch they take; what `store` keeps for the next step takes the place of the old value only after

@@ -235,7 +235,7 @@ static void print_memory(const explainer *e) {
                     bytes_text(e, (double)m.activations), bytes_text(e, (double)m.workspace),
                     bytes_text(e, (double)m.communication));
     dtm_text_printf(e->out, "                  and %s of fragmentation\n", bytes_text(e, (double)m.fragmentation));
-    dtm_text_printf(e->out, "                  most lives at %s\n", dtm_peak_text(e->module, &m, e->scratch));
+    dtm_text_printf(e->out, "                  most lives at %s\n", dtm_peak_text(e->module, &m, true, e->scratch));
     dtm_machine machine = dtm_machine_of(e->module);
     if (machine.memory > 0 && (double)e->module->arena_bytes > machine.memory)
         dtm_text_printf(e->out, "                  more than the machine's %s a device\n",
@@ -362,7 +362,7 @@ static void explain_json(const explainer *e, const dtm_module *source) {
     print_json_number(e->out, "fragmentation", (double)m.fragmentation);
     if (e->module->arena_bytes) {
         dtm_text_printf(e->out, ",\"peak\":");
-        print_json_string(e->out, dtm_peak_text(e->module, &m, e->scratch));
+        print_json_string(e->out, dtm_peak_text(e->module, &m, true, e->scratch));
     }
     dtm_text_printf(e->out, "}}\n");
 }

@@ -231,7 +231,7 @@ static void note_kinds(dtm_module *module, const dtm_memory_account *m) {
              "%lld of fragmentation; most lives at %s",
              (long long)m->weights, (long long)m->gradients, (long long)m->optimizer, (long long)m->activations,
              (long long)m->workspace, (long long)m->communication, (long long)m->fragmentation,
-             dtm_peak_text(module, m, module->arena));
+             dtm_peak_text(module, m, true, module->arena));
 }
 
 static bool check_memory(dtm_module *module, const dtm_expect_rule *rule) {

@@ -212,7 +212,7 @@ static void check(const char *path, const char *mesh, const char *rules, int64_t
         if (!good) {
             printf("failed: %s on %s with %lld copies: %lld bytes alive at %s, not %lld at operator %u; weights %lld (%lld), "
                    "optimizer %lld (%lld)\n", path, mesh, (long long)copies, (long long)sum,
-                   dtm_peak_text(module, &m, dtm_context_arena(context)), (long long)most, where, (long long)m.weights,
+                   dtm_peak_text(module, &m, true, dtm_context_arena(context)), (long long)most, where, (long long)m.weights,
                    (long long)weights, (long long)m.optimizer, (long long)states);
             failures++;
         }
