@@ -1,11 +1,11 @@
 /* What a rank holds, estimated from choices before there are any storages, so that a search can be bounded by it:
  *
  *     every weight, as often as it has copies, with its gradient and the optimizer's states of it, split as the weight is;
- *     every value of the forward pass that the backward pass reads, as often as it has copies, once in each state in which
- *     it is read there (a weight only where that is not the state it rests in).
+ *     every value that lies in memory at the fullest point of the step (shard_lives.c): what the backward pass reads, once in
+ *     each state in which it is read there; what is made and read on the way, as it is made;
+ *     a copy of a weight that the backward pass reads in another state than it rests in.
  *
- * What lives for an operator or two is left out, and so is what shares storage: the estimate is meant for programs whose
- * weights and layers are many. tests/unit/test_shard.c compares it with what the memory pass allocates, within a quarter.
+ * tests/unit/test_shard.c compares it with what the memory pass allocates.
  * A value's bytes are the product of its parts on each axis; the states it is kept in on one axis do not depend on those
  * on another. */
 #include "passes/shard_tables.h"
@@ -32,7 +32,7 @@ static double share_of(const chooser *c, dtm_value value, shard_state state) {
 static double whole_bytes(const shard *s, dtm_value value) {
     const dtm_module *m = s->module;
     return (double)dtm_type_elements(m, m->values[value].type) *
-           (double)dtm_dtype_bytes((dtm_dtype)dtm_value_type(m, value)->dtype) * s->ops[m->values[value].def].copies;
+           (double)dtm_dtype_bytes((dtm_dtype)dtm_value_type(m, value)->dtype);
 }
 
 /* ---- parts ---- */
@@ -111,25 +111,28 @@ static end *backward_readers(const shard *s, dtm_value value, size_t *n) {
     return readers;
 }
 
-static void add_saved(chooser *c, dtm_value value) {
+/* A value in `copies` copies: as the backward pass reads it, or as it is made. */
+static void add_value(chooser *c, dtm_value value, double copies) {
     const shard *s = c->s;
     dtm_op def = s->module->values[value].def;
+    bool is_weight = s->module->ops[def].kind == DTM_OP_WEIGHT;
     size_t n;
     end *readers = backward_readers(s, value, &n);
-    if (!n || s->ops[def].phase == PHASE_BACKWARD || s->ops[def].phase == PHASE_UPDATE) return;
+    bool saved = n && s->ops[def].phase != PHASE_BACKWARD;
+    if (is_weight && !saved) return;
     table t = {0};
     part parts[MAX_PARTS];
     for (c->axis = 0; c->axis < s->module->settings.mesh.count; c->axis++) {
         if (!has_choice(c, def)) continue;
         end own = {def, -1 - (int32_t)s->module->values[value].result};
-        if (s->module->ops[def].kind == DTM_OP_WEIGHT) {
+        if (is_weight) {
             uint32_t i = t.count;
             parts[i] = part_of_end(c, value, own, true, &t);
         }
         uint32_t i = t.count;
-        parts[i] = part_of_readers(c, value, readers, n, &t);
+        parts[i] = saved ? part_of_readers(c, value, readers, n, &t) : part_of_end(c, value, own, false, &t);
     }
-    add_product(c, &t, parts, whole_bytes(s, value));
+    add_product(c, &t, parts, whole_bytes(s, value) * copies);
 }
 
 static void add_weight(chooser *c, dtm_op weight, double times) {
@@ -142,11 +145,12 @@ static void add_weight(chooser *c, dtm_op weight, double times) {
         uint32_t i = t.count;
         parts[i] = part_of_end(c, value, (end){weight, -1}, false, &t);
     }
-    add_product(c, &t, parts, whole_bytes(s, value) * times);
+    add_product(c, &t, parts, whole_bytes(s, value) * times * s->ops[weight].copies);
 }
 
 void shard_tables_of_memory(chooser *c) {
     const shard *s = c->s;
+    const double *held = shard_fullest(s);
     double *times = dtm_arena_alloc(s->arena, s->n_ops * sizeof *times); /* by weight: itself, its gradient, its states */
     for (size_t i = 0; i < s->n_order; i++) {
         const dtm_op_data *data = dtm_op_get(s->module, s->order[i]);
@@ -157,8 +161,12 @@ void shard_tables_of_memory(chooser *c) {
     }
     for (size_t i = 0; i < s->n_order; i++) {
         const dtm_op_data *data = dtm_op_get(s->module, s->order[i]);
-        if (data->kind == DTM_OP_WEIGHT) add_weight(c, s->order[i], times[s->order[i]]);
-        for (uint32_t r = 0; r < data->n_results; r++) add_saved(c, data->results[r]);
+        bool is_weight = data->kind == DTM_OP_WEIGHT;
+        if (is_weight) add_weight(c, s->order[i], times[s->order[i]]);
+        for (uint32_t r = 0; r < data->n_results; r++) {
+            double copies = is_weight ? s->ops[s->order[i]].copies : held[data->results[r]];
+            if (copies > 0) add_value(c, data->results[r], copies);
+        }
     }
 }
 

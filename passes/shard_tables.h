@@ -56,6 +56,10 @@ uint32_t shard_held(chooser *c, const states *set, const end *readers, size_t n_
 /* ---- shard_cost.c: time ---- */
 void shard_tables_of_time(chooser *c);
 
+/* ---- shard_lives.c ---- */
+/* By value: copies of it that lie in memory at the fullest point; 0: none do. Weights, their gradients and states left out. */
+double *shard_fullest(const shard *s);
+
 /* ---- shard_memory.c: bytes ---- */
 void shard_tables_of_memory(chooser *c);
 
