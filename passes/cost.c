@@ -109,7 +109,7 @@ static int64_t payload_of(const dtm_module *module, dtm_op_kind kind, uint16_t a
                           const dtm_type_data *to) {
     if (kind == DTM_OP_ALL_GATHER) return local_bytes(module, to);
     int64_t bytes = local_bytes(module, from);
-    if (kind == DTM_OP_ALL_TO_ALL || kind == DTM_OP_PERMUTE) bytes *= dtm_group_size(module, axes);
+    if (kind == DTM_OP_ALL_TO_ALL || kind == DTM_OP_PERMUTE) return dtm_bytes_times(bytes, dtm_group_size(module, axes));
     return bytes;
 }
 
@@ -146,8 +146,9 @@ dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op) 
     dtm_collective_cost total = {.sends = false};
     int64_t payload = 0;
     for (uint32_t i = 0; i < data->n_operands; i++)
-        payload += payload_of(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[i]),
-                              dtm_value_type(module, data->results[i]));
+        payload = dtm_bytes_plus(payload, payload_of(module, data->kind, data->attributes.axes,
+                                                     dtm_value_type(module, data->operands[i]),
+                                                     dtm_value_type(module, data->results[i])));
     total = costs(module, data->kind, data->attributes.axes, payload);
     if (!total.sends) return total;
     if (data->kind == DTM_OP_ALL_REDUCE) { /* a bucket is one flat payload */
@@ -156,8 +157,9 @@ dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op) 
         return total;
     }
     for (uint32_t i = 0; i < data->n_operands; i++)
-        total.sent += dtm_most_sent(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[i]),
-                                 dtm_value_type(module, data->results[i]), payload, total.algorithm);
+        total.sent = dtm_bytes_plus(
+            total.sent, dtm_most_sent(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[i]),
+                                      dtm_value_type(module, data->results[i]), payload, total.algorithm));
     if (data->kind == DTM_OP_PERMUTE || data->kind == DTM_OP_ALL_TO_ALL)
         total.time = total.link.latency + (double)total.sent / total.link.bandwidth;
     return total;

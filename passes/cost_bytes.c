@@ -148,10 +148,10 @@ static int64_t ranks_alike(const dtm_module *module, uint16_t axes, const dtm_ty
 static dtm_collective_counts counts_of(const dtm_module *module, uint16_t axes, const dtm_type_data *type, const int64_t *at) {
     int64_t bytes = dtm_dtype_bytes((dtm_dtype)type->dtype), n = dtm_group_size(module, axes);
     int64_t first[DTM_MAX_AXES], next[DTM_MAX_AXES];
-    dtm_collective_counts c = {.total = bytes * ranks_alike(module, axes, type)};
+    dtm_collective_counts c = {.total = dtm_bytes_times(bytes, ranks_alike(module, axes, type))};
     for (int d = 0; d < type->rank; d++) {
         cuts dim = {&module->settings.mesh, &type->layout[d], at, axes};
-        c.total *= sum_of_blocks(&dim, 0, module->dims[type->dims[d]].size);
+        c.total = dtm_bytes_times(c.total, sum_of_blocks(&dim, 0, module->dims[type->dims[d]].size));
     }
     member(module, axes, at, 0, first); /* has the largest */
     member(module, axes, at, (index_in_group(module, axes, at) + 1) % n, next);
@@ -170,9 +170,9 @@ static int64_t exchanged_by(const dtm_module *module, uint16_t axes, const dtm_t
     int64_t sent = ranks_alike(module, to_all, to);
     for (int d = 0; d < from->rank; d++) {
         cuts dim = {&module->settings.mesh, &to->layout[d], sender, to_all};
-        sent *= sum_within(&dim, 0, 0, module->dims[to->dims[d]].size, held.begin[d], held.end[d]);
+        sent = dtm_bytes_times(sent, sum_within(&dim, 0, 0, module->dims[to->dims[d]].size, held.begin[d], held.end[d]));
     }
-    return (sent - overlap(&held, &wanted, from->rank)) * dtm_dtype_bytes((dtm_dtype)from->dtype);
+    return dtm_bytes_times(sent - overlap(&held, &wanted, from->rank), dtm_dtype_bytes((dtm_dtype)from->dtype));
 }
 
 /* ---- the rank that sends most ---- */
@@ -218,12 +218,12 @@ int64_t dtm_sent_by(const dtm_module *module, dtm_op op, dtm_algorithm algorithm
             flat.own += block_bytes(module, from, coordinates) / bytes;
         } else if (data->kind == DTM_OP_REDUCE_SCATTER) {
             counts = counts_of(module, axes, to, coordinates);
-            sent += dtm_collective_sent_of(DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, n, self, &counts, 1);
+            sent = dtm_bytes_plus(sent, dtm_collective_sent_of(DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, n, self, &counts, 1));
         } else if (data->kind == DTM_OP_ALL_GATHER) {
             counts = counts_of(module, axes, from, coordinates);
-            sent += dtm_collective_sent_of(DTM_COLLECTIVE_ALL_GATHER, algorithm, n, self, &counts, 1);
+            sent = dtm_bytes_plus(sent, dtm_collective_sent_of(DTM_COLLECTIVE_ALL_GATHER, algorithm, n, self, &counts, 1));
         } else {
-            sent += exchanged_by(module, axes, from, to, coordinates);
+            sent = dtm_bytes_plus(sent, exchanged_by(module, axes, from, to, coordinates));
         }
     }
     if (data->kind != DTM_OP_ALL_REDUCE) return sent;

@@ -101,8 +101,9 @@ static void count_sent(collector *c, dtm_module *module, dtm_ledger_entry *entry
     for (size_t s = 0; s < c->ledger.senders; s++) {
         for (size_t i = 0; i < n; i++) {
             if (axis >= 0) c->senders[s][axis] = groups[i].one;
-            entry->sent_by[s] += groups[i].count * (entry->count / entry->copies) *
-                                 dtm_sent_by(module, entry->op, entry->cost.algorithm, c->senders[s]);
+            int64_t sent = dtm_bytes_times(groups[i].count * (entry->count / entry->copies),
+                                           dtm_sent_by(module, entry->op, entry->cost.algorithm, c->senders[s]));
+            entry->sent_by[s] = dtm_bytes_plus(entry->sent_by[s], sent);
         }
         if (entry->sent_by[s] > entry->sent) entry->sent = entry->sent_by[s];
     }
@@ -139,7 +140,7 @@ dtm_ledger dtm_ledger_of(dtm_module *module, dtm_arena *arena) {
     dtm_walk(module, collect, &c);
     for (size_t s = 0; s < c.ledger.senders; s++) {
         int64_t sent = 0;
-        for (size_t i = 0; i < c.ledger.count; i++) sent += c.ledger.entries[i].sent_by[s];
+        for (size_t i = 0; i < c.ledger.count; i++) sent = dtm_bytes_plus(sent, c.ledger.entries[i].sent_by[s]);
         if (sent > c.ledger.sent) c.ledger.sent = sent;
     }
     return c.ledger;
@@ -150,7 +151,7 @@ int64_t dtm_ledger_sent_on(const dtm_ledger *ledger, uint16_t axes) {
     for (size_t s = 0; s < ledger->senders; s++) {
         int64_t sent = 0;
         for (size_t i = 0; i < ledger->count; i++)
-            if (ledger->entries[i].axes == axes) sent += ledger->entries[i].sent_by[s];
+            if (ledger->entries[i].axes == axes) sent = dtm_bytes_plus(sent, ledger->entries[i].sent_by[s]);
         if (sent > most) most = sent;
     }
     return most;

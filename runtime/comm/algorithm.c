@@ -72,25 +72,25 @@ static int64_t sent_elements(dtm_collective_kind kind, dtm_algorithm algorithm, 
     int next = index + 1 < n ? index + 1 : 0;
     switch (kind) {
     case DTM_COLLECTIVE_ALL_REDUCE:
-        if (algorithm == DTM_ALGORITHM_DOUBLING) return log2_ceil(n) * counts->own;
-        if (algorithm == DTM_ALGORITHM_GATHER) return (n - 1) * counts->own;
+        if (algorithm == DTM_ALGORITHM_DOUBLING) return dtm_bytes_times(log2_ceil(n), counts->own);
+        if (algorithm == DTM_ALGORITHM_GATHER) return dtm_bytes_times(n - 1, counts->own);
         /* The reduce-scatter sends every block but its own, the all-gather every block but the next rank's. */
-        return 2 * counts->own - ring_block(counts->own, n, index) - ring_block(counts->own, n, next);
+        return dtm_bytes_plus(counts->own - ring_block(counts->own, n, index), counts->own - ring_block(counts->own, n, next));
     case DTM_COLLECTIVE_REDUCE_SCATTER:
     case DTM_COLLECTIVE_ALL_TO_ALL:
         return counts->total - counts->own;
     case DTM_COLLECTIVE_ALL_GATHER:
-        if (algorithm == DTM_ALGORITHM_PAIRWISE) return (n - 1) * counts->own;
+        if (algorithm == DTM_ALGORITHM_PAIRWISE) return dtm_bytes_times(n - 1, counts->own);
         return counts->total - counts->next;
     default:
-        return tree_children(n, index) * counts->own;
+        return dtm_bytes_times(tree_children(n, index), counts->own);
     }
 }
 
 int64_t dtm_collective_sent_of(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
                                const dtm_collective_counts *counts, int64_t element_bytes) {
     if (!dtm_algorithm_fits(kind, algorithm, group_size)) return -1;
-    return group_size == 1 ? 0 : sent_elements(kind, algorithm, group_size, index, counts) * element_bytes;
+    return group_size == 1 ? 0 : dtm_bytes_times(sent_elements(kind, algorithm, group_size, index, counts), element_bytes);
 }
 
 int64_t dtm_collective_sent_bytes(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
@@ -119,7 +119,7 @@ int64_t dtm_collective_scratch_of(dtm_collective_kind kind, dtm_algorithm algori
     if (group_size == 1) return 0;
     int64_t block = 0, whole_blocks = 0;
     if (kind == DTM_COLLECTIVE_ALL_REDUCE) {
-        if (algorithm == DTM_ALGORITHM_GATHER) return group_size * counts->own * element_bytes;
+        if (algorithm == DTM_ALGORITHM_GATHER) return dtm_bytes_times(dtm_bytes_times(group_size, counts->own), element_bytes);
         block = algorithm == DTM_ALGORITHM_RING ? ring_block(counts->own, group_size, 0) : counts->own;
     } else if (kind == DTM_COLLECTIVE_REDUCE_SCATTER) {
         if (algorithm == DTM_ALGORITHM_PAIRWISE) return 3 * counts->own * element_bytes;

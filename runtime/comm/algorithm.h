@@ -39,6 +39,16 @@ typedef enum dtm_algorithm {
 const char *dtm_collective_kind_name(dtm_collective_kind kind); /* "all_reduce" */
 const char *dtm_algorithm_name(dtm_algorithm algorithm);        /* "ring" */
 
+/* Sums and products of bytes over the ranks of a large mesh; what 64 bits do not hold becomes the most that they do. */
+static inline int64_t dtm_bytes_times(int64_t a, int64_t b) {
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+static inline int64_t dtm_bytes_plus(int64_t a, int64_t b) {
+    int64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
 /* Whether this algorithm can carry out this collective on a group of this size. */
 bool dtm_algorithm_fits(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size);
 
