@@ -191,9 +191,9 @@ typedef enum dtm_statement_kind {
     DTM_STATEMENT_REPORT,     /* report targets[0] = value */
     DTM_STATEMENT_OUTPUT,     /* output targets[0] = value */
     DTM_STATEMENT_RETURN,     /* return value */
-    DTM_STATEMENT_REPEAT,     /* repeat name = value [reversed] { block } */
+    DTM_STATEMENT_REPEAT,     /* repeat name = value [from first] [reversed] { block } */
     DTM_STATEMENT_MICROBATCH, /* microbatch name = value { block }    (dumps) */
-    DTM_STATEMENT_REGION,     /* forward | backward | update | fused { block }: name says which    (dumps) */
+    DTM_STATEMENT_REGION,     /* forward | backward | update | fused [stage = N] { block }: name says which    (dumps) */
     /* in a machine */
     DTM_STATEMENT_GROUP,      /* name { block } */
     /* in train, generate; `arena BYTES` at the top of a dump */
@@ -270,8 +270,9 @@ struct dtm_statement {
     bool no_decay, frozen;
     dtm_expr *stored; /* LIST after `as`; items may be PART; NULL where not written */
     /* repeat */
+    dtm_expr *first; /* NULL where not written */
     bool reversed;
-    /* dim, const, mesh; settings of splits */
+    /* dim, const, mesh; settings of splits; of a model or region in a dump: which rank or stage it is of */
     dtm_bindings bindings;
     /* splits */
     bool by_cost, zigzag;

@@ -65,6 +65,8 @@ dtm_statement *dtm_ast_bindings(dtm_parser *parser, dtm_statement_kind kind, con
                                 dtm_bindings bindings);
 dtm_statement *dtm_ast_section(dtm_parser *parser, dtm_statement_kind kind, const dtm_token *keyword, dtm_name name,
                                dtm_ast_block *block);
+dtm_statement *dtm_ast_model(dtm_parser *parser, const dtm_token *keyword, const dtm_token *name, dtm_bindings of,
+                             dtm_ast_block *block);
 dtm_statement *dtm_ast_def(dtm_parser *parser, const dtm_token *keyword, dtm_name name, dtm_names parameters,
                            dtm_ast_block *block);
 dtm_statement *dtm_ast_valued(dtm_parser *parser, dtm_statement_kind kind, const dtm_token *keyword, dtm_expr *value);
@@ -86,9 +88,10 @@ dtm_statement *dtm_ast_loss(dtm_parser *parser, const dtm_token *keyword, dtm_ty
 dtm_statement *dtm_ast_named_value(dtm_parser *parser, dtm_statement_kind kind, const dtm_token *keyword,
                                    dtm_target target, dtm_expr *value);
 dtm_statement *dtm_ast_repeat(dtm_parser *parser, dtm_statement_kind kind, const dtm_token *keyword,
-                              const dtm_token *name, dtm_expr *count, bool reversed, dtm_suffix suffix,
+                              const dtm_token *name, dtm_expr *count, dtm_expr *first, bool reversed, dtm_suffix suffix,
                               dtm_ast_block *block);
-dtm_statement *dtm_ast_region(dtm_parser *parser, const dtm_token *keyword, dtm_suffix suffix, dtm_ast_block *block);
+dtm_statement *dtm_ast_region(dtm_parser *parser, const dtm_token *keyword, dtm_bindings of, dtm_suffix suffix,
+                              dtm_ast_block *block);
 dtm_suffix dtm_ast_line(dtm_parser *parser, const dtm_token *file, const dtm_token *line);
 dtm_suffix dtm_ast_offset(dtm_parser *parser, dtm_suffix suffix, dtm_expr *offset);
 dtm_suffix dtm_ast_whole_suffix(dtm_suffix named, dtm_suffix at, dtm_suffix line, dtm_suffix why, dtm_span span);

@@ -64,6 +64,13 @@ dtm_statement *dtm_ast_section(dtm_parser *parser, dtm_statement_kind kind, cons
     return statement;
 }
 
+dtm_statement *dtm_ast_model(dtm_parser *parser, const dtm_token *keyword, const dtm_token *name, dtm_bindings of,
+                             dtm_ast_block *block) {
+    dtm_statement *statement = dtm_ast_section(parser, DTM_STATEMENT_MODEL, keyword, dtm_ast_name(name), block);
+    statement->bindings = of;
+    return statement;
+}
+
 dtm_statement *dtm_ast_def(dtm_parser *parser, const dtm_token *keyword, dtm_name name, dtm_names parameters,
                            dtm_ast_block *block) {
     dtm_statement *statement = dtm_ast_section(parser, DTM_STATEMENT_DEF, keyword, name, block);
@@ -171,18 +178,21 @@ dtm_statement *dtm_ast_named_value(dtm_parser *parser, dtm_statement_kind kind, 
 }
 
 dtm_statement *dtm_ast_repeat(dtm_parser *parser, dtm_statement_kind kind, const dtm_token *keyword,
-                              const dtm_token *name, dtm_expr *count, bool reversed, dtm_suffix suffix,
+                              const dtm_token *name, dtm_expr *count, dtm_expr *first, bool reversed, dtm_suffix suffix,
                               dtm_ast_block *block) {
     dtm_statement *statement = dtm_ast_section(parser, kind, keyword, dtm_ast_name(name), block);
     statement->value = count;
+    statement->first = first;
     statement->reversed = reversed;
     statement->suffix = suffix;
     return statement;
 }
 
-dtm_statement *dtm_ast_region(dtm_parser *parser, const dtm_token *keyword, dtm_suffix suffix, dtm_ast_block *block) {
+dtm_statement *dtm_ast_region(dtm_parser *parser, const dtm_token *keyword, dtm_bindings of, dtm_suffix suffix,
+                              dtm_ast_block *block) {
     dtm_statement *statement =
         dtm_ast_section(parser, DTM_STATEMENT_REGION, keyword, dtm_ast_name(keyword), block);
+    statement->bindings = of;
     statement->suffix = suffix;
     return statement;
 }

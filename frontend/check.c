@@ -240,6 +240,11 @@ static bool set_section(dtm_checker *c, const dtm_statement **section, const dtm
 }
 
 static bool set_model(dtm_checker *c, const dtm_statement *s) {
+    if (s->bindings.count && (!c->model || c->n_rank_models)) {
+        DTM_PUSH(c->arena, c->rank_models, c->n_rank_models, c->cap_rank_models, s);
+        c->model = s;
+        return true;
+    }
     if (c->model) {
         dtm_error(c->context, s->keyword, 208, "a second model; a program has one");
         dtm_note(c->context, c->model->keyword, "the first is here");

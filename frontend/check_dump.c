@@ -120,6 +120,7 @@ static bool check_source_line(dtm_checker *c, const dtm_statement *s, dtm_op_kin
 static bool check_result_count(dtm_checker *c, const dtm_statement *s, const dtm_read_call *call) {
     uint32_t wanted = dtm_op_rows[call->kind].results;
     if (wanted == DTM_SAME) wanted = call->n_operands;
+    if (wanted == DTM_MANY) return true;
     if (wanted == s->targets.count) return true;
     dtm_error(c->context, s->span, 219, "`%s` has %u result%s, here are %zu names", dtm_op_rows[call->kind].name,
               wanted, wanted == 1 ? "" : "s", s->targets.count);
@@ -161,10 +162,27 @@ static bool check_named_sink(dtm_checker *c, const dtm_statement *s, dtm_op_kind
     return value && take_suffix(c, build_line(c, s, kind, &value, 1, &attributes, NULL), s);
 }
 
+/* forward stage = 1 { */
+static bool read_stage(dtm_checker *c, const dtm_statement *s, dtm_op_kind kind, dtm_attributes *attributes) {
+    dtm_name word = s->bindings.items[0].name;
+    bool staged = kind == DTM_OP_FORWARD || kind == DTM_OP_BACKWARD;
+    if (!staged || strcmp(dtm_checker_text(c, word.text), "stage") != 0) {
+        dtm_error(c->context, word.span, 217, "`%s` has no `%s`", dtm_op_rows[kind].name, dtm_checker_text(c, word.text));
+        if (staged) dtm_help(c->context, "%s stage = 0 {", dtm_op_rows[kind].name);
+        return false;
+    }
+    int64_t stage;
+    if (!dtm_checker_integer(c, s->bindings.items[0].value, 0, "a stage", &stage)) return false;
+    attributes->number[DTM_REGION_STAGE] = (double)stage;
+    return true;
+}
+
 static bool check_region(dtm_checker *c, const dtm_statement *s, dtm_op_kind kind) {
     dtm_attributes attributes = dtm_attributes_default(kind);
     attributes.name = kind == DTM_OP_REPEAT || kind == DTM_OP_MICROBATCH ? s->name.text : 0;
     if (s->reversed) attributes.flags |= DTM_REPEAT_REVERSED;
+    if (s->first && !dtm_checker_integer(c, s->first, 0, "the number of the first copy", &attributes.from)) return false;
+    if (s->bindings.count && !read_stage(c, s, kind, &attributes)) return false;
     if (attributes.name && !dtm_checker_copies(c, s->value, &attributes.copies)) return false;
     dtm_builder builder = builder_of(c, s);
     builder.span = s->keyword;

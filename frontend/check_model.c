@@ -541,11 +541,43 @@ bool dtm_checker_block(dtm_checker *c, const dtm_ast_block *block) {
     return true;
 }
 
-bool dtm_checker_model(dtm_checker *c) {
+static bool check_model(dtm_checker *c) {
     dtm_scope scope = {.outer = NULL};
     c->scope = &scope;
     c->region = c->module->body;
     c->path = "";
+    c->n_carries = 0;
     if (c->dump) return dtm_checker_dump_block(c, c->model->block) && dtm_checker_finish_carries(c);
     return dtm_checker_block(c, c->model->block);
+}
+
+/* model NAME pp = 1 {: the program of the ranks of that coordinate. They stand in order, one for each. */
+static bool check_rank_model(dtm_checker *c, size_t index) {
+    const dtm_binding *of = &c->model->bindings.items[0];
+    dtm_module *whole = c->module;
+    const dtm_pipeline_rule *rule = &whole->settings.pipeline;
+    int64_t rank;
+    if (!dtm_checker_integer(c, of->value, 0, "a rank", &rank)) return false;
+    if (!rule->present || rule->axis != dtm_axis_find(whole, of->name.text) || rank != (int64_t)index ||
+        whole->settings.mesh.axes[rule->axis].size != (int64_t)c->n_rank_models) {
+        dtm_error(c->context, of->name.span, 208, "a dump of a pipeline has a model for each rank along its axis, in order");
+        return false;
+    }
+    whole->ranks[index] = c->module = dtm_module_like(whole);
+    c->module->of_ranks = true;
+    c->module->rank = rank;
+    bool good = check_model(c);
+    c->module = whole;
+    return good;
+}
+
+bool dtm_checker_model(dtm_checker *c) {
+    if (!c->n_rank_models) return check_model(c);
+    c->module->ranks = dtm_arena_alloc(c->module->arena, c->n_rank_models * sizeof *c->module->ranks);
+    for (size_t i = 0; i < c->n_rank_models; i++) {
+        c->model = c->rank_models[i];
+        if (!check_rank_model(c, i)) return false;
+        c->module->n_ranks = i + 1;
+    }
+    return true;
 }

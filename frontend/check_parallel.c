@@ -75,19 +75,100 @@ static bool unknown_repeat(dtm_checker *c, const model_names *names, dtm_span sp
     return false;
 }
 
+/* ---- microbatches ---- */
+
+enum { MOST_MICROBATCHES = 1 << 20 };
+
+static bool read_microbatches(dtm_checker *c, const dtm_expr *value, dtm_span span) {
+    dtm_settings *settings = &c->module->settings;
+    if (!dtm_section_whole(c, value, "`microbatches`", 1, &settings->microbatches)) return false;
+    settings->microbatches_span = span;
+    if (settings->microbatches <= MOST_MICROBATCHES) return true;
+    dtm_error(c->context, value->span, 409, "at most %d microbatches are possible, not %lld", MOST_MICROBATCHES,
+              (long long)settings->microbatches);
+    return false;
+}
+
+/* ---- AXIS splits REPEAT with SETTINGS ---- */
+
+static const char *const pipeline_words[] = {"schedule", "microbatches", "chunks", "stages"};
+static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "zbh1", "zbv", "dualpipe", "dualpipev", "auto"};
+
+static bool read_schedule(dtm_checker *c, const dtm_expr *value, dtm_pipeline_rule *rule) {
+    dtm_string name = value->kind == DTM_EXPR_NAME || value->kind == DTM_EXPR_NUMBER ? value->text : 0;
+    for (size_t i = 0; name && i < DTM_COUNT(schedule_names); i++)
+        if (strcmp(dtm_checker_text(c, name), schedule_names[i]) == 0) {
+            rule->schedule = name;
+            return true;
+        }
+    dtm_error(c->context, value->span, 232, "this is no schedule of a pipeline");
+    dtm_section_help(c, name ? name : dtm_string_of(c->context, ""), schedule_names, DTM_COUNT(schedule_names));
+    return false;
+}
+
+static bool read_stages(dtm_checker *c, const dtm_expr *list, dtm_pipeline_rule *rule) {
+    int64_t wanted = c->module->settings.mesh.axes[rule->axis].size * rule->chunks;
+    size_t count = list->kind == DTM_EXPR_LIST ? list->count : 0;
+    if ((int64_t)count != wanted) {
+        dtm_error(c->context, list->span, 413, "`stages` has %zu entries, and there are %lld stages", count, (long long)wanted);
+        dtm_help(c->context, "give the copies of `%s` in each stage, or leave it out: stages are then balanced by cost",
+                 dtm_checker_text(c, rule->repeat));
+        return false;
+    }
+    rule->stages = dtm_arena_alloc(c->module->arena, count * sizeof *rule->stages);
+    rule->n_stages = count;
+    for (size_t i = 0; i < count; i++)
+        if (!dtm_section_whole(c, list->items[i], "a stage", 0, &rule->stages[i])) return false;
+    return true;
+}
+
+static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_names *names) {
+    dtm_settings *settings = &c->module->settings;
+    dtm_pipeline_rule rule = {.present = true, .chunks = 1, .span = s->span, .repeat = s->names.items[0].text};
+    dtm_entries entries = {0};
+    rule.place = c->dump ? (dtm_place){s->suffix.file, s->suffix.line} : dtm_checker_place(c, s->span);
+    rule.axis = dtm_checker_axis(c, s->name);
+    if (rule.axis == DTM_NO_AXIS) return false;
+    if (settings->pipeline.present) {
+        dtm_error(c->context, s->span, 405, "a second pipeline");
+        dtm_note(c->context, settings->pipeline.span, "the first is here");
+        return false;
+    }
+    if (s->names.count != 1) {
+        dtm_error(c->context, s->names.items[1].span, 405, "a pipeline splits one repeat, and nothing else");
+        return false;
+    }
+    if (!c->dump && !is_repeat(names, rule.repeat)) return unknown_repeat(c, names, s->names.items[0].span, rule.repeat);
+    for (size_t i = 0; i < s->bindings.count; i++)
+        dtm_entries_add(c, &entries, s->bindings.items[i].name, s->bindings.items[i].value);
+    if (!dtm_entries_check(c, &entries, "a pipeline", pipeline_words, DTM_COUNT(pipeline_words))) return false;
+    const dtm_expr *schedule = dtm_entries_find(c, &entries, "schedule");
+    const dtm_expr *microbatches = dtm_entries_find(c, &entries, "microbatches");
+    const dtm_expr *chunks = dtm_entries_find(c, &entries, "chunks"), *stages = dtm_entries_find(c, &entries, "stages");
+    if (!schedule || !microbatches) {
+        dtm_error(c->context, s->span, 233, "a pipeline needs its `%s`", schedule ? "microbatches" : "schedule");
+        dtm_help(c->context, "%s splits %s with schedule = 1f1b, microbatches = 8", dtm_checker_text(c, s->name.text),
+                 dtm_checker_text(c, rule.repeat));
+        return false;
+    }
+    if (!read_schedule(c, schedule, &rule) || !read_microbatches(c, microbatches, s->span)) return false;
+    if (chunks && !dtm_section_whole(c, chunks, "`chunks`", 1, &rule.chunks)) return false;
+    if (stages && !read_stages(c, stages, &rule)) return false;
+    settings->pipeline = rule;
+    return true;
+}
+
 /* ---- AXIS splits DIM, .. ---- */
 
-static bool refuse_splits(dtm_checker *c, const dtm_statement *s, const model_names *names) {
-    const char *axis = dtm_checker_text(c, s->name.text);
-    for (size_t i = 0; i < s->names.count; i++) {
-        dtm_name name = s->names.items[i];
-        if (dtm_dim_find(c->module, name.text) || (!is_repeat(names, name.text) && !s->bindings.count)) continue;
-        const char *text = dtm_checker_text(c, name.text);
-        return dtm_checker_refuse(c, s->span, dtm_arena_printf(c->arena, "`%s splits %s`, a pipeline", axis, text),
-                                  "remove the rule, and its axis from the mesh");
-    }
-    if (s->bindings.count)
-        return dtm_checker_refuse(c, s->bindings.items[0].name.span, "`with`, the settings of a pipeline", "leave them out");
+/* Whether the rule splits a repeat, or has what only such a rule has. */
+static bool is_pipeline(dtm_checker *c, const dtm_statement *s, const model_names *names) {
+    for (size_t i = 0; i < s->names.count; i++)
+        if (!dtm_dim_find(c->module, s->names.items[i].text) && (is_repeat(names, s->names.items[i].text) || s->bindings.count))
+            return true;
+    return s->bindings.count > 0;
+}
+
+static bool refuse_splits(dtm_checker *c, const dtm_statement *s) {
     if (s->zigzag) return dtm_checker_refuse(c, s->using.span, "the order `zigzag`", "leave it out");
     if (s->using.text && strcmp(dtm_checker_text(c, s->using.text), "ring") == 0)
         return dtm_checker_refuse(c, s->using.span, "`using ring`", "using alltoall, or using gather");
@@ -117,7 +198,8 @@ static bool read_dims(dtm_checker *c, const dtm_statement *s, dtm_splits_rule *r
 
 static bool read_splits(dtm_checker *c, const dtm_statement *s, const model_names *names) {
     dtm_settings *settings = &c->module->settings;
-    if (!refuse_splits(c, s, names)) return false;
+    if (is_pipeline(c, s, names)) return read_pipeline(c, s, names);
+    if (!refuse_splits(c, s)) return false;
     dtm_splits_rule rule = {.axis = dtm_checker_axis(c, s->name), .by_cost = s->by_cost, .span = s->span};
     rule.place = c->dump ? (dtm_place){s->suffix.file, s->suffix.line} : dtm_checker_place(c, s->span);
     if (rule.axis == DTM_NO_AXIS) return false;
@@ -305,19 +387,7 @@ static bool read_expect(dtm_checker *c, const dtm_statement *s, const model_name
     return good;
 }
 
-/* ---- microbatches ---- */
-
-enum { MOST_MICROBATCHES = 1 << 20 };
-
-static bool read_microbatches(dtm_checker *c, const dtm_expr *value, dtm_span span) {
-    dtm_settings *settings = &c->module->settings;
-    if (!dtm_section_whole(c, value, "`microbatches`", 1, &settings->microbatches)) return false;
-    settings->microbatches_span = span;
-    if (settings->microbatches <= MOST_MICROBATCHES) return true;
-    dtm_error(c->context, value->span, 409, "at most %d microbatches are possible, not %lld", MOST_MICROBATCHES,
-              (long long)settings->microbatches);
-    return false;
-}
+/* ---- microbatches: the time axis ---- */
 
 /* Microbatches are an axis of the mesh, in time and last; it bears a name that no other axis may have then. */
 static bool add_time_axis(dtm_checker *c) {

@@ -341,7 +341,7 @@ static bool takes_word(dtm_op_kind kind, dtm_word word, bool dump) {
     case DTM_WORD_WHERE:
         return kind >= DTM_OP_SUM && kind <= DTM_OP_REDUCE_MAX;
     case DTM_WORD_ON:
-        return dump && layout;
+        return dump && (layout || kind == DTM_OP_SEND || kind == DTM_OP_RECEIVE);
     default:
         return false;
     }

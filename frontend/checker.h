@@ -53,6 +53,8 @@ typedef struct dtm_checker {
     size_t n_defs, cap_defs;
     bool *define_used; /* by option -D */
     const dtm_statement *model, *mesh, *machine, *train;
+    const dtm_statement **rank_models; /* of a dump of a pipeline: the programs of its ranks */
+    size_t n_rank_models, cap_rank_models;
     const dtm_statement **parallels; /* of the file whose section counts */
     size_t n_parallels, cap_parallels;
     uint32_t parallel_file;

@@ -167,6 +167,13 @@ static void print_def(dtm_flat *flat, const dtm_statement *s) {
     dtm_flat_close(flat, ")");
 }
 
+/* Which rank or stage a model or region of a dump is of. */
+static void print_of(dtm_flat *flat, const dtm_statement *s) {
+    if (!s->bindings.count) return;
+    dtm_flat_print(flat, " ");
+    dtm_flat_bindings(flat, &s->bindings);
+}
+
 static void print_declaration(dtm_flat *flat, const dtm_statement *s) {
     const char *word = dtm_statement_kind_text(s->kind);
     switch (s->kind) {
@@ -181,7 +188,10 @@ static void print_declaration(dtm_flat *flat, const dtm_statement *s) {
         break;
     case DTM_STATEMENT_MESH: print_mesh(flat, s); break;
     case DTM_STATEMENT_DEF: print_def(flat, s); break;
-    default: print_word(flat, word, s->name); break;
+    default:
+        print_word(flat, word, s->name);
+        print_of(flat, s);
+        break;
     }
 }
 
@@ -205,13 +215,20 @@ static void print_model_statement(dtm_flat *flat, const dtm_statement *s, size_t
     case DTM_STATEMENT_MICROBATCH:
         print_word(flat, word, s->name);
         print_value(flat, s->value);
+        if (s->first) {
+            dtm_flat_print(flat, " from ");
+            dtm_flat_expr(flat, s->first);
+        }
         if (s->reversed) dtm_flat_print(flat, " reversed");
         break;
     case DTM_STATEMENT_RETURN:
         dtm_flat_print(flat, "return ");
         dtm_flat_expr(flat, s->value);
         break;
-    default: dtm_flat_name(flat, s->name); break;
+    default:
+        dtm_flat_name(flat, s->name);
+        print_of(flat, s);
+        break;
     }
 }
 

@@ -77,7 +77,7 @@ static void dtm_yyerror(dtm_span *location, dtm_parser *parser, const char *mess
 
 %type <name> name any_name place pass
 %type <names> names any_names storing parameters
-%type <expr> expr primary range part list item_list parts initial
+%type <expr> expr primary range part list item_list parts initial first_opt
 %type <argument> argument
 %type <clause> arguments
 %type <call> clauses clauses_opt
@@ -89,7 +89,7 @@ static void dtm_yyerror(dtm_span *location, dtm_parser *parser, const char *mess
 %type <target> target
 %type <targets> targets shared_names loss_bucket
 %type <binding> binding
-%type <bindings> bindings settings_opt mesh_opt
+%type <bindings> bindings settings_opt mesh_opt of_opt
 %type <expectation> expectation
 %type <expectations> expectations expectations_opt
 %type <suffix> suffix named_opt at_opt line_opt why_opt
@@ -127,7 +127,7 @@ declaration: USE STRING { $$ = dtm_ast_use(parser, $1, $2); }
     | MESH BRACE_OPEN mesh_opt BRACE_CLOSE { $$ = dtm_ast_bindings(parser, DTM_STATEMENT_MESH, $1, $3); }
     | MACHINE block { $$ = dtm_ast_section(parser, DTM_STATEMENT_MACHINE, $1, (dtm_name){0}, $2); }
     | DEF NAME '(' parameters ')' block { $$ = dtm_ast_def(parser, $1, dtm_ast_name($2), $4, $6); }
-    | MODEL NAME block { $$ = dtm_ast_section(parser, DTM_STATEMENT_MODEL, $1, dtm_ast_name($2), $3); }
+    | MODEL NAME of_opt block { $$ = dtm_ast_model(parser, $1, $2, $3, $4); }
     | PARALLEL block { $$ = dtm_ast_section(parser, DTM_STATEMENT_PARALLEL, $1, (dtm_name){0}, $2); }
     | TRAIN block { $$ = dtm_ast_section(parser, DTM_STATEMENT_TRAIN, $1, (dtm_name){0}, $2); }
     | GENERATE block { $$ = dtm_ast_section(parser, DTM_STATEMENT_GENERATE, $1, (dtm_name){0}, $2); }
@@ -185,11 +185,16 @@ parts: part { $$ = dtm_ast_list(parser, NULL, $1); }
     ;
 part: expr | expr OF expr { $$ = dtm_ast_pair(parser, DTM_EXPR_PART, $1, $3); } ;
 
-region: REPEAT NAME '=' expr reversed_opt suffix block
-        { $$ = dtm_ast_repeat(parser, DTM_STATEMENT_REPEAT, $1, $2, $4, $5, $6, $7); }
+region: REPEAT NAME '=' expr first_opt reversed_opt suffix block
+        { $$ = dtm_ast_repeat(parser, DTM_STATEMENT_REPEAT, $1, $2, $4, $5, $6, $7, $8); }
     | MICROBATCH NAME '=' expr suffix block
-        { $$ = dtm_ast_repeat(parser, DTM_STATEMENT_MICROBATCH, $1, $2, $4, false, $5, $6); }
-    | REGION suffix block { $$ = dtm_ast_region(parser, $1, $2, $3); }
+        { $$ = dtm_ast_repeat(parser, DTM_STATEMENT_MICROBATCH, $1, $2, $4, NULL, false, $5, $6); }
+    | REGION of_opt suffix block { $$ = dtm_ast_region(parser, $1, $2, $3, $4); }
+    ;
+/* In a dump: the number of a repeat's first copy; which rank or stage a model or region is of. */
+first_opt: %empty { $$ = NULL; } | FROM expr { $$ = $2; } ;
+of_opt: %empty { $$ = (dtm_bindings){0}; } | NAME '=' expr
+        { $$ = dtm_ast_binding(parser, (dtm_bindings){0}, (dtm_binding){dtm_ast_name($1), $3}); }
     ;
 reversed_opt: %empty { $$ = false; } | REVERSED { $$ = true; } ;
 
@@ -289,6 +294,7 @@ primary: any_name { $$ = dtm_ast_name_expr(parser, $1); }
     ;
 clauses_opt: %empty { $$ = dtm_ast_clauses(parser, NULL, (dtm_clause){0}); } | clauses ;
 clauses: arguments { $$ = dtm_ast_clauses(parser, NULL, $1); }
+    | word arguments { $$ = dtm_ast_clause(parser, NULL, $1, $2, @1, @2); } /* of a dump: receive(on pp) */
     | clauses word arguments { $$ = dtm_ast_clause(parser, $1, $2, $3, @2, @3); }
     ;
 word: OVER { $$ = DTM_WORD_OVER; } | AT { $$ = DTM_WORD_AT; } | AS { $$ = DTM_WORD_AS; } | WHERE { $$ = DTM_WORD_WHERE; }

@@ -70,6 +70,9 @@ static void check_dump_only(dtm_parser *parser, const dtm_statement *statement) 
     if (parser->tokens->dump) return;
     if (statement->suffix.span.file)
         only_dumps(parser, statement->suffix.span, "`named`, `at`, `@` and `why` follow statements");
+    if (statement->first) only_dumps(parser, statement->first->span, "a repeat counts `from` another number than 0");
+    if (statement->kind == DTM_STATEMENT_MODEL && statement->bindings.count)
+        only_dumps(parser, statement->bindings.items[0].name.span, "a model is that of some ranks");
     if (statement->reversed) only_dumps(parser, statement->keyword, "a repeat is `reversed`");
     switch (statement->kind) {
     case DTM_STATEMENT_STATE: only_dumps(parser, statement->keyword, "`state` stands"); break;

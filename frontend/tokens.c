@@ -280,7 +280,8 @@ static void read_name(reader *r, dtm_token token) {
         emit(r, token, first_word(r, &token));
         return;
     }
-    int clause = ends_operand(last_kind(r)) ? dtm_word_clause(r->context, token.text) : 0;
+    bool operandless = r->dump && last_kind(r) == '(' && peek(r, 1)->kind == NAME; /* receive(on pp) */
+    int clause = ends_operand(last_kind(r)) || operandless ? dtm_word_clause(r->context, token.text) : 0;
     emit(r, token, clause ? clause : NAME);
 }
 

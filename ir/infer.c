@@ -695,6 +695,7 @@ static bool (*rule_of(dtm_op_kind kind))(inference *) {
     case DTM_OP_OUTPUT:
     case DTM_OP_STORE:
     case DTM_OP_GRADIENT:
+    case DTM_OP_SEND:
         return infer_sink;
     default:
         return kind < DTM_OP_DOT && kind > DTM_OP_BIAS_CORRECTION ? infer_elementwise : infer_explicit;

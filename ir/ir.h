@@ -109,6 +109,10 @@ enum {
     DTM_ROPE_ORIGINAL = 6,
     DTM_ATTENTION_WINDOW = 0, /* 0: none */
     DTM_ATTENTION_SCALE = 1,  /* 0: 1 / sqrt(width) */
+    DTM_MESSAGE_PEER = 0,     /* send, receive: the coordinate of the other rank on the axis */
+    DTM_REGION_STAGE = 0,     /* forward, backward: the stage of a pipeline whose part it is; -1: none */
+    DTM_AS_TERM_OWN = 0,      /* not 0: this rank keeps it, whatever its coordinate; stage knows */
+    DTM_COLLECTIVE_MEMBERS = 1, /* after stage, on a pipeline's axis: bit r, its rank r takes part; 0: all */
     DTM_COLLECTIVE_SCRATCH = 0, /* bytes its algorithm needs beside input and output; memory writes them down */
 };
 
@@ -123,7 +127,7 @@ typedef struct dtm_attributes {
     uint16_t axes;              /* after `on`: bit a, axis a */
     uint32_t flags;
     double number[DTM_MAX_NUMBERS];
-    int64_t from, to; /* slice, pad: elements [from, to) */
+    int64_t from, to; /* slice, pad: elements [from, to); repeat: `from` is the number its first copy has in names */
     dtm_dtype dtype;  /* cast */
     dtm_string name;  /* input: its name; weight, state: path ("layer.{layer}.wq"); report, output: its name;
                          repeat, microbatch: its name */
@@ -209,6 +213,19 @@ typedef struct dtm_splits_rule {
     dtm_span dim_spans[32];
 } dtm_splits_rule;
 
+/* `AXIS splits REPEAT with schedule = .., microbatches = .., chunks = .., stages = [..]`: a pipeline. Its microbatches are
+ * those of the settings. */
+typedef struct dtm_pipeline_rule {
+    bool present;
+    uint8_t axis;
+    dtm_string repeat, schedule;
+    int64_t chunks; /* stages a rank holds */
+    int64_t *stages; /* copies of the repeat in each stage, if given: as many as the axis has ranks, times chunks */
+    size_t n_stages;
+    dtm_span span;
+    dtm_place place;
+} dtm_pipeline_rule;
+
 /* `keep [region.]x as [B, S@tp, D@-]`: for each axis named, the dimension it splits or, with `-`, none. */
 typedef struct dtm_keep_rule {
     dtm_string region, value;
@@ -267,6 +284,7 @@ typedef struct dtm_settings {
     size_t n_splits, cap_splits, n_keeps, cap_keeps, n_expects, cap_expects;
     int64_t microbatches; /* 1: none */
     dtm_span microbatches_span;
+    dtm_pipeline_rule pipeline;
     dtm_train train;
     dtm_machine machine;
 } dtm_settings;
@@ -290,6 +308,12 @@ typedef struct dtm_module {
     size_t n_constants, cap_constants;
     dtm_region body;
     int64_t arena_bytes; /* after memory: what a rank allocates; 0 before */
+    /* After stage, of a program with a pipeline: a module for each coordinate on its axis, which the passes that follow
+     * work on one by one; the body of this one is then empty. They share context and settings. */
+    struct dtm_module **ranks;
+    size_t n_ranks;
+    bool of_ranks; /* it is such a module, */
+    int64_t rank;  /* of the ranks of this coordinate */
     uint32_t *type_table; /* interning: open addressing over types */
     size_t type_table_size;
     struct dtm_name_table *names; /* value names in use */
@@ -298,6 +322,8 @@ typedef struct dtm_module {
 /* An empty module with its own arena and an empty body region. */
 dtm_module *dtm_module_create(dtm_context *context);
 void dtm_module_destroy(dtm_module *module);
+/* A module without a body that has the same dimensions, types (by the same handles) and settings. */
+dtm_module *dtm_module_like(const dtm_module *module);
 /* A deep copy: handles mean the same in both. */
 dtm_module *dtm_module_clone(const dtm_module *module);
 

@@ -123,7 +123,9 @@ dtm_module *dtm_module_create(dtm_context *context) {
 }
 
 void dtm_module_destroy(dtm_module *module) {
-    if (module) dtm_arena_destroy(module->arena);
+    if (!module) return;
+    for (size_t i = 0; i < module->n_ranks; i++) dtm_module_destroy(module->ranks[i]);
+    dtm_arena_destroy(module->arena);
 }
 
 static void *copy_of(dtm_arena *arena, const void *array, size_t bytes) {
@@ -139,6 +141,29 @@ static void *copy_of(dtm_arena *arena, const void *array, size_t bytes) {
         (holder)->capacity = (holder)->count;                                                                          \
     } while (0)
 
+static void clone_settings(dtm_arena *arena, dtm_settings *s) {
+    CLONE_ARRAY(arena, s, splits, n_splits, cap_splits);
+    CLONE_ARRAY(arena, s, keeps, n_keeps, cap_keeps);
+    CLONE_ARRAY(arena, s, expects, n_expects, cap_expects);
+    s->pipeline.stages = copy_of(arena, s->pipeline.stages, s->pipeline.n_stages * sizeof *s->pipeline.stages);
+}
+
+dtm_module *dtm_module_like(const dtm_module *module) {
+    dtm_arena *arena = dtm_arena_create();
+    dtm_module *like = dtm_arena_alloc(arena, sizeof *like);
+    *like = (dtm_module){.context = module->context, .arena = arena, .name = module->name, .after = module->after,
+                         .source_hash = module->source_hash, .settings = module->settings,
+                         .dims = module->dims, .n_dims = module->n_dims};
+    clone_settings(arena, &like->settings);
+    CLONE_ARRAY(arena, like, dims, n_dims, cap_dims);
+    dtm_module_begin(like);
+    like->types = copy_of(arena, module->types, module->n_types * sizeof *module->types);
+    like->n_types = like->cap_types = module->n_types;
+    like->type_table = copy_of(arena, module->type_table, module->type_table_size * sizeof *module->type_table);
+    like->type_table_size = module->type_table_size;
+    return like;
+}
+
 dtm_module *dtm_module_clone(const dtm_module *module) {
     dtm_arena *arena = dtm_arena_create();
     dtm_module *clone = copy_of(arena, module, sizeof *module);
@@ -149,9 +174,9 @@ dtm_module *dtm_module_clone(const dtm_module *module) {
     CLONE_ARRAY(arena, clone, constants, n_constants, cap_constants);
     CLONE_ARRAY(arena, clone, ops, n_ops, cap_ops);
     CLONE_ARRAY(arena, clone, regions, n_regions, cap_regions);
-    CLONE_ARRAY(arena, &clone->settings, splits, n_splits, cap_splits);
-    CLONE_ARRAY(arena, &clone->settings, keeps, n_keeps, cap_keeps);
-    CLONE_ARRAY(arena, &clone->settings, expects, n_expects, cap_expects);
+    clone_settings(arena, &clone->settings);
+    clone->ranks = copy_of(arena, module->ranks, module->n_ranks * sizeof *module->ranks);
+    for (size_t i = 0; i < module->n_ranks; i++) clone->ranks[i] = dtm_module_clone(module->ranks[i]);
     for (size_t i = 1; i < clone->n_ops; i++) {
         dtm_op_data *op = &clone->ops[i];
         op->operands = copy_of(arena, op->operands, op->n_operands * sizeof *op->operands);

@@ -105,8 +105,8 @@ static void print_call(const printer *p, const dtm_op_data *op, dtm_text *out) {
     print_dims(p, op->kind == DTM_OP_POSITIONS ? "" : " over ", a->over, a->n_over, out);
     print_dims(p, " as ", a->as, a->n_as, out);
     if (a->at) dtm_text_printf(out, " at %s", dtm_dim_name(p->module, a->at));
-    print_axis_set(p, " on ", a->axes, out);
-    print_keywords(op, op->n_operands || a->n_over ? ", " : "", out);
+    print_axis_set(p, op->n_operands || a->n_over ? " on " : "on ", a->axes, out);
+    print_keywords(op, op->n_operands || a->n_over || a->axes ? ", " : "", out);
     dtm_text_printf(out, ")");
 }
 
@@ -302,7 +302,10 @@ static void print_region_header(const printer *p, const dtm_op_data *op) {
     dtm_text_printf(p->out, "%s", dtm_op_rows[op->kind].name);
     if (op->kind == DTM_OP_REPEAT || op->kind == DTM_OP_MICROBATCH)
         dtm_text_printf(p->out, " %s = %lld", string_text(p, op->attributes.name), (long long)op->attributes.copies);
+    if (op->kind == DTM_OP_REPEAT && op->attributes.from)
+        dtm_text_printf(p->out, " from %lld", (long long)op->attributes.from);
     if (op->kind == DTM_OP_REPEAT && op->attributes.flags & DTM_REPEAT_REVERSED) dtm_text_printf(p->out, " reversed");
+    if (op->kind == DTM_OP_FORWARD || op->kind == DTM_OP_BACKWARD) print_keywords(op, " ", p->out);
     print_place(p, op->place, p->out);
     dtm_text_printf(p->out, " {\n");
 }
@@ -416,12 +419,26 @@ static void print_expect(const printer *p, const dtm_expect_rule *rule) {
     dtm_text_printf(p->out, " }\n");
 }
 
+static void print_pipeline(const printer *p, const dtm_settings *s) {
+    const dtm_pipeline_rule *rule = &s->pipeline;
+    dtm_text_printf(p->out, "    %s splits %s with schedule = %s, microbatches = %lld",
+                    string_text(p, s->mesh.axes[rule->axis].name), string_text(p, rule->repeat),
+                    string_text(p, rule->schedule), (long long)s->microbatches);
+    if (rule->chunks != 1) dtm_text_printf(p->out, ", chunks = %lld", (long long)rule->chunks);
+    for (size_t i = 0; i < rule->n_stages; i++)
+        dtm_text_printf(p->out, "%s%lld", i ? ", " : ", stages = [", (long long)rule->stages[i]);
+    if (rule->n_stages) dtm_text_printf(p->out, "]");
+    if (p->module->after) print_place(p, rule->place, p->out);
+    dtm_text_printf(p->out, "\n");
+}
+
 static void print_parallel(const printer *p) {
     const dtm_settings *s = &p->module->settings;
-    if (!s->n_splits && !s->n_keeps && !s->n_expects && s->microbatches <= 1) return;
+    if (!s->n_splits && !s->n_keeps && !s->n_expects && s->microbatches <= 1 && !s->pipeline.present) return;
     dtm_text_printf(p->out, "\nparallel {\n");
     for (size_t i = 0; i < s->n_splits; i++) print_splits(p, &s->splits[i]);
-    if (s->microbatches > 1) dtm_text_printf(p->out, "    microbatches %lld\n", (long long)s->microbatches);
+    if (s->pipeline.present) print_pipeline(p, s);
+    else if (s->microbatches > 1) dtm_text_printf(p->out, "    microbatches %lld\n", (long long)s->microbatches);
     for (size_t i = 0; i < s->n_keeps; i++) print_keep(p, &s->keeps[i]);
     for (size_t i = 0; i < s->n_expects; i++) print_expect(p, &s->expects[i]);
     dtm_text_printf(p->out, "}\n");
@@ -458,11 +475,30 @@ static void print_train(const printer *p) {
     dtm_text_printf(p->out, "    steps %lld\n    seed %llu\n}\n", (long long)t->steps, (unsigned long long)t->seed);
 }
 
+static const char *pipeline_axis(const printer *p) {
+    const dtm_settings *s = &p->module->settings;
+    return string_text(p, s->mesh.axes[s->pipeline.axis].name);
+}
+
+/* Of a pipeline, after stage: which ranks it is of. */
+static void print_model(const printer *p) {
+    dtm_text_printf(p->out, "model %s", string_text(p, p->module->name));
+    if (p->module->of_ranks) dtm_text_printf(p->out, " %s = %lld", pipeline_axis(p), (long long)p->module->rank);
+    dtm_text_printf(p->out, " {\n");
+    print_region(p, p->module->body, 1, true);
+    dtm_text_printf(p->out, "}\n");
+}
+
 void dtm_module_print(dtm_module *module, const dtm_print_options *options, dtm_text *out) {
     static const dtm_print_options defaults;
     printer p = {module, options ? options : &defaults, out};
     if (p.options->only) {
-        print_region(&p, module->body, 0, false);
+        if (!module->n_ranks) print_region(&p, module->body, 0, false);
+        for (size_t i = 0; i < module->n_ranks; i++) {
+            printer of_rank = {module->ranks[i], p.options, out};
+            dtm_text_printf(out, "%s# %s = %zu\n", i ? "\n" : "", pipeline_axis(&of_rank), i);
+            print_region(&of_rank, module->ranks[i]->body, 0, false);
+        }
         return;
     }
     if (module->after) dtm_text_printf(out, "after %s\n", string_text(&p, module->after));
@@ -470,9 +506,11 @@ void dtm_module_print(dtm_module *module, const dtm_print_options *options, dtm_
     if (module->arena_bytes) dtm_text_printf(out, "arena %lld\n", (long long)module->arena_bytes);
     if (module->after) dtm_text_printf(out, "\n");
     print_dim_section(&p);
-    dtm_text_printf(out, "model %s {\n", string_text(&p, module->name));
-    print_region(&p, module->body, 1, true);
-    dtm_text_printf(out, "}\n");
+    if (!module->n_ranks) print_model(&p);
+    for (size_t i = 0; i < module->n_ranks; i++) {
+        if (i) dtm_text_printf(out, "\n");
+        print_model(&(printer){module->ranks[i], p.options, out});
+    }
     print_mesh(&p);
     print_machine(&p);
     print_parallel(&p);

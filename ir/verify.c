@@ -64,7 +64,7 @@ static void check_type(verifier *v, const dtm_op_data *op, dtm_value value) {
 }
 
 static bool has_explicit_type(dtm_op_kind kind) {
-    bool sink = kind >= DTM_OP_REPORT && kind <= DTM_OP_GRADIENT;
+    bool sink = kind >= DTM_OP_REPORT && kind <= DTM_OP_SEND;
     return kind <= DTM_OP_STATE || kind == DTM_OP_FILL || kind == DTM_OP_SCATTER || kind == DTM_OP_EXPAND ||
            (kind >= DTM_OP_TOP && !sink);
 }
@@ -256,6 +256,18 @@ static void check_sink(verifier *v, const dtm_op_data *op) {
               axes_of_both(v, op->operands[0], op->operands[1]));
 }
 
+/* On one axis, to or from another rank of it. */
+static void check_message(verifier *v, const dtm_op_data *op) {
+    const dtm_mesh *mesh = &v->module->settings.mesh;
+    const dtm_pipeline_rule *rule = &v->module->settings.pipeline;
+    double peer = op->attributes.number[DTM_MESSAGE_PEER];
+    if (!rule->present || op->attributes.axes != 1 << rule->axis)
+        BREAK(v, op, 511, "%s: messages go between the ranks of a pipeline's axis", verify_title(v, op));
+    if (!(peer >= 0 && peer < (double)mesh->axes[rule->axis].size && peer != (double)v->module->rank))
+        BREAK(v, op, 511, "%s: rank %g of %s is none that rank %lld can have messages with", verify_title(v, op), peer,
+              verify_axis_text(v, rule->axis), (long long)v->module->rank);
+}
+
 static void check_op(dtm_module *module, dtm_op op, void *state) {
     verifier *v = state;
     const dtm_op_data *data = dtm_op_get(module, op);
@@ -278,6 +290,8 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
         verify_layouts(v, data);
     else if (data->kind >= DTM_OP_REPORT && data->kind <= DTM_OP_GRADIENT)
         check_sink(v, data);
+    else if (data->kind == DTM_OP_SEND || data->kind == DTM_OP_RECEIVE)
+        check_message(v, data);
     else if (!structure)
         verify_splits(v, op);
     v->good &= was_good;
@@ -289,7 +303,7 @@ static void number_op(dtm_module *module, dtm_op op, void *state) {
     v->order[op] = ++v->next;
 }
 
-bool dtm_module_verify(dtm_module *module) {
+static bool verify_one(dtm_module *module) {
     verifier v = {module, dtm_arena_create(), NULL, 0, true};
     v.order = dtm_arena_alloc(v.scratch, module->n_ops * sizeof *v.order);
     dtm_walk(module, number_op, &v);
@@ -301,4 +315,10 @@ bool dtm_module_verify(dtm_module *module) {
     }
     dtm_arena_destroy(v.scratch);
     return v.good;
+}
+
+bool dtm_module_verify(dtm_module *module) {
+    bool good = true;
+    for (size_t i = 0; i < module->n_ranks; i++) good = verify_one(module->ranks[i]) && good;
+    return module->n_ranks ? good : verify_one(module);
 }

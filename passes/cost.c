@@ -205,7 +205,8 @@ static double flops_a_point(dtm_op_kind kind, bool causal) {
     case DTM_OP_GATHER: case DTM_OP_SCATTER: case DTM_OP_SPLIT: case DTM_OP_MERGE: case DTM_OP_RENAME: case DTM_OP_CONCAT:
     case DTM_OP_SLICE: case DTM_OP_PAD: case DTM_OP_TOP: case DTM_OP_EXPERTS: case DTM_OP_REPEAT: case DTM_OP_FORWARD:
     case DTM_OP_BACKWARD: case DTM_OP_UPDATE: case DTM_OP_MICROBATCH: case DTM_OP_FUSED: case DTM_OP_CARRY: case DTM_OP_LAST:
-    case DTM_OP_ACCUMULATE: case DTM_OP_REPORT: case DTM_OP_OUTPUT: case DTM_OP_STORE: case DTM_OP_GRADIENT:
+    case DTM_OP_ACCUMULATE: case DTM_OP_REPORT: case DTM_OP_OUTPUT: case DTM_OP_STORE: case DTM_OP_GRADIENT: case DTM_OP_SEND:
+    case DTM_OP_RECEIVE:
     case DTM_OP_RELAYOUT: case DTM_OP_SHARD: case DTM_OP_AS_TERM: case DTM_OP_ALL_REDUCE: case DTM_OP_ALL_GATHER:
     case DTM_OP_REDUCE_SCATTER: case DTM_OP_ALL_TO_ALL: case DTM_OP_PERMUTE: case DTM_OP_KINDS:
         return 1;

@@ -10,7 +10,7 @@ bool dtm_run_mesh(dtm_run *run) {
     const dtm_mesh *mesh = &run->module->settings.mesh;
     run->ranks = 1;
     for (int a = mesh->count - 1; a >= 0; a--) {
-        if (a == run->time_axis) continue;
+        if (a == run->time_axis || (run->module->of_ranks && a == run->module->settings.pipeline.axis)) continue;
         run->rank_strides[a] = run->ranks;
         run->ranks *= mesh->axes[a].size;
     }
@@ -309,7 +309,8 @@ static bool cut_seen(const dtm_run *run, const dtm_type_data *type, const dtm_ex
     return true;
 }
 
-static bool at_origin(const dtm_run *run, int64_t rank, uint16_t axes) {
+static bool at_origin(const dtm_run *run, const dtm_op_data *op, int64_t rank, uint16_t axes) {
+    if (op->kind == DTM_OP_AS_TERM && op->attributes.number[DTM_AS_TERM_OWN] != 0) return true;
     if (run->time_axis >= 0 && axes >> run->time_axis & 1 && run->loops[run->time_loop].current > 0) return false;
     return origin(run, rank, axes) == rank;
 }
@@ -330,7 +331,7 @@ static bool redistribute_group(dtm_run *run, const dtm_op_data *op, dtm_type fro
         if (origin(run, rank, involved) != first) continue;
         double *block = dtm_run_block(run, to_slot, to, rank);
         const dtm_extent *extent = dtm_run_extent(run, to, rank);
-        if (!at_origin(run, rank, begun))
+        if (!at_origin(run, op, rank, begun))
             memset(block, 0, (size_t)extent->elements * sizeof *block);
         else if (!cut_seen(run, b, extent, block))
             return dtm_run_error(run, op, "`%s`: rank %lld is to have elements that no rank of its group holds",
@@ -365,6 +366,7 @@ static bool redistribute(dtm_run *run, const dtm_op_data *op, uint32_t index) {
 }
 
 bool dtm_run_collective(dtm_run *run, const dtm_op_data *op) {
+    if (op->kind != DTM_OP_AS_TERM && dtm_run_meets(run, op)) return dtm_run_meet(run, op);
     for (uint32_t i = 0; i < op->n_results; i++)
         if (!redistribute(run, op, i)) return false;
     return true;

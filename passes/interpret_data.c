@@ -243,7 +243,26 @@ static void trace_op(bounds *b, const dtm_op_data *op) {
     }
 }
 
+/* What inputs must satisfy on all ranks of a pipeline. */
+static size_t bounds_of_ranks(const dtm_module *module, dtm_arena *arena, dtm_input_bound **out) {
+    dtm_input_bound *all = NULL;
+    size_t count = 0, capacity = 0;
+    for (size_t r = 0; r < module->n_ranks; r++) {
+        dtm_input_bound *some;
+        size_t n = dtm_input_bounds(module->ranks[r], arena, &some), k;
+        for (size_t i = 0; i < n; i++) {
+            for (k = 0; k < count && all[k].name != some[i].name;) k++;
+            if (k == count) DTM_PUSH(arena, all, count, capacity, some[i]);
+            if (some[i].bound && (!all[k].bound || some[i].bound < all[k].bound)) all[k].bound = some[i].bound;
+            all[k].negative &= some[i].negative;
+        }
+    }
+    *out = all;
+    return count;
+}
+
 size_t dtm_input_bounds(const dtm_module *module, dtm_arena *arena, dtm_input_bound **out) {
+    if (module->n_ranks) return bounds_of_ranks(module, arena, out);
     bounds b = {.module = module, .arena = arena};
     for (dtm_op o = 1; o < module->n_ops; o++)
         if (module->ops[o].kind == DTM_OP_INPUT) {

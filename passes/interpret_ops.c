@@ -26,6 +26,8 @@ bool dtm_interpret_EXPERTS(dtm_call *call) {
 #define dtm_interpret_OUTPUT NULL
 #define dtm_interpret_STORE NULL
 #define dtm_interpret_GRADIENT NULL
+#define dtm_interpret_SEND NULL
+#define dtm_interpret_RECEIVE NULL
 #define dtm_interpret_RELAYOUT NULL
 #define dtm_interpret_SHARD NULL
 #define dtm_interpret_AS_TERM NULL

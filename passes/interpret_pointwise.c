@@ -155,7 +155,7 @@ static int64_t copy_number(const dtm_run *run) {
     int64_t copy = 0;
     for (size_t l = 0; l < run->n_loops; l++)
         if (run->loops[l].current >= 0 && l != run->time_loop)
-            copy = copy * run->loops[l].copies + run->loops[l].current;
+            copy = copy * run->loops[l].copies + run->loops[l].first + run->loops[l].current;
     return copy;
 }
 

@@ -34,6 +34,7 @@ typedef struct dtm_tile {
 typedef struct dtm_loop {
     dtm_string name;
     int64_t copies;
+    int64_t first;   /* the number of the first in names */
     int64_t current; /* -1: not inside */
 } dtm_loop;
 
@@ -54,12 +55,16 @@ typedef struct dtm_kept {
     size_t slot; /* at microbatch 0 */
 } dtm_kept;
 
+/* The other ranks of a pipeline. */
+typedef struct dtm_peers dtm_peers;
+
 typedef struct dtm_run {
     const dtm_module *module;
     dtm_context *context;
     dtm_interpret_options options;
     dtm_interpretation *out;
     dtm_arena *arena;
+    dtm_peers *peers; /* NULL: no pipeline */
     bool failed;
     int64_t step;
 
@@ -140,9 +145,22 @@ double *dtm_run_assemble(dtm_run *run, dtm_type type, size_t slot, size_t stride
 bool dtm_run_check_alike(dtm_run *run, const dtm_op_data *op, dtm_value value, size_t slot);
 bool dtm_run_collective(dtm_run *run, const dtm_op_data *op);
 
+<<<<<<< HEAD
 /* ---- interpret_set_up.c ---- */
 
 bool dtm_run_set_up(dtm_run *run);
+=======
+/* ---- interpret_pipeline.c ---- */
+
+/* One rank's program, as a thread of dtm_interpret_pipeline. */
+dtm_interpretation *dtm_interpret_rank(const dtm_module *module, const dtm_interpret_options *options, dtm_peers *peers);
+dtm_interpretation *dtm_interpret_pipeline(const dtm_module *module, const dtm_interpret_options *options);
+bool dtm_run_send(dtm_run *run, const dtm_op_data *op);
+bool dtm_run_receive(dtm_run *run, const dtm_op_data *op);
+/* Whether a collective goes over the axis of a pipeline; executes it. */
+bool dtm_run_meets(const dtm_run *run, const dtm_op_data *op);
+bool dtm_run_meet(dtm_run *run, const dtm_op_data *op);
+>>>>>>> d206ddf (stage: cuts a program along a repeat into the programs of a pipeline's ranks; the interpreter runs them side by side)
 
 /* ---- interpret.c, for the others ---- */
 

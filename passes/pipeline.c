@@ -12,6 +12,7 @@ const dtm_pass_row dtm_passes[] = {
     {"shard", dtm_pass_shard, "gives every operator its split on every axis and every value its layout"},
     {"partition", dtm_pass_partition, "writes changes of layout as the cheapest collectives"},
     {"microbatch", dtm_pass_microbatch, "puts what varies over microbatches in a loop, and accumulates"},
+    {"stage", dtm_pass_stage, "cuts a pipeline into the programs of its ranks"},
     {"fuse_collectives", dtm_pass_fuse_collectives, "merges collectives into buckets"},
     {"fuse", dtm_pass_fuse, "groups operators into kernels"},
     {"memory", dtm_pass_memory, "places every value in one arena"},
@@ -36,9 +37,15 @@ int dtm_pass_find(dtm_context *context, const char *name) {
 static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipeline_options *options) {
     dtm_context *context = module->context;
     dtm_module *before = options->validate ? dtm_module_clone(module) : NULL;
-    bool good = pass->run(module);
+    bool good = true;
+    for (size_t i = 0; i < module->n_ranks; i++) good = pass->run(module->ranks[i]) && good;
+    if (!module->n_ranks) good = pass->run(module);
     module->after = dtm_string_of(context, pass->name);
     dtm_module_compact(module);
+    for (size_t i = 0; i < module->n_ranks; i++) {
+        module->ranks[i]->after = module->after;
+        dtm_module_compact(module->ranks[i]);
+    }
     if (good && options->verify && !dtm_module_verify(module)) {
         dtm_note(context, (dtm_span){0, 0, 0}, "the pass `%s` left this", pass->name);
         good = false;
@@ -51,12 +58,23 @@ static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipe
     return good;
 }
 
+/* Programs of ranks go no further yet. */
+static bool refuse_pipeline(dtm_module *module) {
+    const dtm_pipeline_rule *rule = &module->settings.pipeline;
+    dtm_context *context = module->context;
+    dtm_error(context, rule->span, 601, "`%s splits %s`, a pipeline: this version cuts it into stages, but does not execute it",
+              dtm_string_text(context, module->settings.mesh.axes[rule->axis].name), dtm_string_text(context, rule->repeat));
+    dtm_help(context, "remove the rule, and its axis from the mesh; `dtmc ir --after stage` shows the stages");
+    return false;
+}
+
 bool dtm_pipeline_run(dtm_module *module, const dtm_pipeline_options *options) {
     size_t first = 0;
     if (module->after)
         for (size_t i = 0; i < dtm_n_passes; i++)
             if (strcmp(dtm_passes[i].name, dtm_string_text(module->context, module->after)) == 0) first = i + 1;
     for (size_t i = first; i < dtm_n_passes; i++) {
+        if (module->n_ranks) return refuse_pipeline(module);
         if (!run_one(module, &dtm_passes[i], options)) return false;
         if (options->after) options->after(module, dtm_passes[i].name, options->state);
         if (options->until && strcmp(options->until, dtm_passes[i].name) == 0) break;

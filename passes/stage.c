@@ -1,0 +1,121 @@
+/* stage: makes a pipeline of a program. A rule `pp splits layer` gives the copies of a repeat to the ranks along an axis, a
+ * stage a chunk of a rank, and from here on there is a program for each coordinate on that axis: with the copies that are
+ * its own, what stands before the repeat on the first stage and what stands after it on the last, and messages of what
+ * goes from stage to stage. stage_find.c says how the rest is told apart; stage_emit.c writes the programs.
+ *
+ *     model llama { forward { .. repeat layer = 8 { .. } .. } .. }
+ * becomes
+ *     model llama pp = 0 { forward { .. repeat layer = 4 { .. } } .. send(x.3.out on pp, peer = 1) .. }
+ *     model llama pp = 1 { .. x.3.in = receive(on pp, peer = 0) .. forward { repeat layer = 4 from 4 { .. } .. } }
+ */
+#include "passes/stage.h"
+#include "passes/passes.h"
+
+#include <string.h>
+
+/* ---- where stages lie ---- */
+
+/* Whether odd chunks run from the last rank back. */
+static bool turns(const stages *s) {
+    const char *schedule = dtm_string_text(s->module->context, s->rule->schedule);
+    return strcmp(schedule, "zbv") == 0 || strcmp(schedule, "dualpipev") == 0;
+}
+
+int stage_at(const stages *s, int rank, int chunk) {
+    return chunk * s->n_ranks + (turns(s) && chunk % 2 ? s->n_ranks - 1 - rank : rank);
+}
+
+int stage_chunk(const stages *s, int stage) { return stage / s->n_ranks; }
+
+int stage_rank(const stages *s, int stage) {
+    int within = stage % s->n_ranks;
+    return turns(s) && stage_chunk(s, stage) % 2 ? s->n_ranks - 1 - within : within;
+}
+
+int stage_lowest(const stages *s) {
+    int stage = 0;
+    while (!stage_copies(s, stage)) stage++;
+    return stage;
+}
+
+int stage_highest(const stages *s) {
+    int stage = s->count - 1;
+    while (!stage_copies(s, stage)) stage--;
+    return stage;
+}
+
+/* ---- the cut ---- */
+
+/* How many copies the repeat has; 0: there is none of that name. */
+static int64_t copies_of_repeat(const dtm_module *module, dtm_string name) {
+    for (dtm_op op = 1; op < module->n_ops; op++) {
+        const dtm_op_data *data = dtm_op_get(module, op);
+        if (data->region && data->kind == DTM_OP_REPEAT && data->attributes.name == name) return data->attributes.copies;
+    }
+    return 0;
+}
+
+static bool cut(stages *s) {
+    dtm_context *context = s->module->context;
+    int64_t copies = copies_of_repeat(s->module, s->rule->repeat), given = 0;
+    s->first = dtm_arena_alloc(s->scratch, (size_t)(s->count + 1) * sizeof *s->first);
+    for (int k = 0; k < s->count; k++) {
+        /* as equal as they can be, larger ones first */
+        int64_t size = s->rule->n_stages ? s->rule->stages[k] : copies / s->count + (k < copies % s->count);
+        s->first[k + 1] = s->first[k] + size;
+        given += size;
+    }
+    if (given == copies && copies > 0) return true;
+    dtm_error(context, s->rule->span, 413, "`stages` adds up to %lld copies, and `%s` has %lld", (long long)given,
+              dtm_string_text(context, s->rule->repeat), (long long)copies);
+    return false;
+}
+
+static dtm_op find_loop(const dtm_module *module) {
+    const dtm_region_data *body = &module->regions[module->body];
+    const dtm_settings *settings = &module->settings;
+    dtm_string time = settings->mesh.count ? settings->mesh.axes[settings->mesh.count - 1].name : 0;
+    for (size_t i = 0; i < body->n_ops; i++) {
+        const dtm_op_data *op = dtm_op_get(module, body->ops[i]);
+        if (op->kind == DTM_OP_MICROBATCH && op->attributes.name == time) return body->ops[i];
+    }
+    return 0;
+}
+
+static void prepare(stages *s) {
+    dtm_module *module = s->module;
+    s->n_ops = module->n_ops;
+    s->n_values = module->n_values;
+    s->part = dtm_arena_alloc(s->scratch, s->n_ops * sizeof *s->part);
+    s->around = dtm_arena_alloc(s->scratch, s->n_ops * sizeof *s->around);
+    s->unit = dtm_arena_alloc(s->scratch, s->n_ops * sizeof *s->unit);
+    s->stage = dtm_arena_alloc(s->scratch, s->n_ops * sizeof *s->stage);
+    s->summed = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->summed);
+    s->home = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->home);
+    s->gathered = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->gathered);
+    s->target = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->target);
+    s->forward = dtm_arena_alloc(s->scratch, (size_t)s->count * sizeof *s->forward);
+    s->backward = dtm_arena_alloc(s->scratch, (size_t)s->count * sizeof *s->backward);
+    for (size_t op = 0; op < s->n_ops; op++) s->stage[op] = STAGE_ANYWHERE;
+}
+
+bool dtm_pass_stage(dtm_module *module) {
+    const dtm_pipeline_rule *rule = &module->settings.pipeline;
+    module->after = dtm_string_of(module->context, "stage");
+    if (!rule->present) return true;
+    stages s = {.module = module, .rule = rule, .good = true, .chunks = (int)rule->chunks};
+    s.n_ranks = (int)module->settings.mesh.axes[rule->axis].size;
+    s.count = s.n_ranks * s.chunks;
+    s.scratch = dtm_arena_create();
+    s.loop = find_loop(module);
+    prepare(&s);
+    bool good = s.loop && cut(&s) && stage_find(&s);
+    if (good) {
+        module->ranks = dtm_arena_alloc(module->arena, (size_t)s.n_ranks * sizeof *module->ranks);
+        module->n_ranks = (size_t)s.n_ranks;
+        for (int r = 0; r < s.n_ranks; r++) module->ranks[r] = stage_emit(&s, r);
+        module->regions[module->body].n_ops = 0;
+    }
+    dtm_arena_destroy(s.scratch);
+    return good;
+}

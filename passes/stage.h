@@ -1,0 +1,90 @@
+/* What the files of the pass stage share: stage.c cuts the repeat and drives, stage_find.c says where everything runs,
+ * stage_emit.c writes the programs of the ranks. */
+#ifndef DTM_PASSES_STAGE_H
+#define DTM_PASSES_STAGE_H
+
+#include "ir/ir.h"
+
+/* When in a step: before the loop over microbatches, in it, after it. */
+typedef enum stage_part { PART_BEFORE, PART_FORWARD, PART_BACKWARD, PART_AFTER } stage_part;
+
+/* Where an operator of the loop runs: on a stage, or else */
+enum {
+    STAGE_ANYWHERE = -1, /* of inputs alone: wherever a result is needed */
+    STAGE_COPIES = -2,   /* in the repeat that is split: on the stage of its copy */
+    STAGE_SPREAD = -3,   /* part of a sum that is accumulated: on each stage what that stage adds */
+    STAGE_NEEDED = -4,   /* weights have a part: where it is first needed. Found at last, no operator keeps it */
+};
+
+/* Where an operator after the loop runs, and where its result lies. */
+typedef enum stage_home_kind {
+    HOME_ALL,    /* on all ranks, alike */
+    HOME_SET,    /* on some, alike: those that hold a weight */
+    HOME_COPIES, /* in the repeat that is split */
+    HOME_SUM,    /* a term on each of some ranks */
+} stage_home_kind;
+
+typedef struct stage_home {
+    stage_home_kind kind;
+    bool *ranks; /* of HOME_SET, HOME_SUM */
+} stage_home;
+
+/* What a message has, in its order: a value, or what a carry hands on from the copy before. */
+typedef struct stage_item {
+    dtm_value value;
+    dtm_op carry; /* 0: value */
+} stage_item;
+
+typedef struct stage_cut {
+    stage_item *items;
+    size_t count, capacity;
+} stage_cut;
+
+typedef struct stages {
+    dtm_module *module; /* the whole program */
+    dtm_arena *scratch;
+    const dtm_pipeline_rule *rule;
+    int n_ranks, chunks, count;
+    int64_t *first; /* by stage: its first copy; at `count` the number of copies */
+    dtm_op loop;    /* the microbatches */
+    size_t n_ops, n_values;
+    /* by operator */
+    stage_part *part;
+    dtm_op *around; /* the split repeat it stands in, or 0 */
+    dtm_op *unit;   /* the outermost repeat around it that is not split, or itself: it runs in one place */
+    int *stage;     /* of a unit in the loop */
+    /* by value */
+    bool *summed;      /* made by +, carry or last, and read only as a term of a sum over stages */
+    stage_home *home;  /* of values after the loop, and of weights */
+    bool *gathered;    /* a sum that is wanted whole, on `target` */
+    stage_home *target;
+    /* by k, between the stages k and k + 1 */
+    stage_cut *forward, *backward;
+    bool good;
+} stages;
+
+/* ---- stage.c: where stages lie ---- */
+
+int stage_rank(const stages *s, int stage);
+int stage_chunk(const stages *s, int stage);
+int stage_at(const stages *s, int rank, int chunk);
+static inline int64_t stage_copies(const stages *s, int stage) { return s->first[stage + 1] - s->first[stage]; }
+/* The first and the last stage that have copies, in the order in which forward runs them. */
+int stage_lowest(const stages *s);
+int stage_highest(const stages *s);
+
+/* ---- stage_find.c ---- */
+
+bool stage_find(stages *s);
+/* The stage a value of the loop is made on; STAGE_ANYWHERE too for what is no value of the loop. */
+int stage_of_value(const stages *s, dtm_value value);
+/* The carry that hands a value of the split repeat to the next copy, or 0. */
+dtm_op stage_carry_of(const stages *s, dtm_value next);
+/* Of a value that lies alike on several ranks, the one that adds it to a sum. */
+int stage_owner(const stage_home *home);
+
+/* ---- stage_emit.c ---- */
+
+dtm_module *stage_emit(stages *s, int rank);
+
+#endif

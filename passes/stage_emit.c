@@ -1,0 +1,578 @@
+/* The program of the ranks of one coordinate: a copy of the whole program, of which it has its copies of the repeat, what
+ * runs on its stages, what it needs besides, and messages to and from its neighbours.
+ *
+ *     forward { weight embed; repeat layer = 2 { weight w } }
+ *     microbatch microbatch = 4 {
+ *         forward stage = 0 { input tokens; x = gather(..); repeat layer = 2 { .. }; x.out = last(x.3); send(x.out on pp, peer = 1) }
+ *         backward stage = 0 { d_x.3.in = receive(on pp, peer = 1); repeat layer = 2 reversed { .. }; .. accumulate(..) }
+ *     }
+ *     backward { d_embed.sum = as_term / all_reduce on pp }
+ *     update { .. }
+ */
+#include "passes/stage.h"
+
+#include <string.h>
+
+typedef struct pending_carry {
+    dtm_op made;
+    dtm_value next; /* of the whole program */
+    int chunk;
+} pending_carry;
+
+typedef struct emitter {
+    stages *s;
+    const dtm_module *from;
+    dtm_module *to;
+    int rank;
+    dtm_value **map;    /* by chunk + 1 (0: of none) and value of the whole program */
+    bool **needed;      /* the same, by operator: what runs anywhere, and is read here */
+    dtm_value **arriving; /* by chunk and carry: from the stage before */
+    dtm_value **first;    /* the same: what it begins with in this chunk */
+    dtm_value **handed;   /* by chunk: what it hands to another chunk of the rank, in the order of the cut */
+    pending_carry *carries;
+    size_t n_carries, cap_carries;
+    int chunk;          /* that is emitted, or -1 */
+} emitter;
+
+static const dtm_op_data *get(const emitter *e, dtm_op op) { return &e->from->ops[op]; }
+static dtm_op def_of(const emitter *e, dtm_value value) { return e->from->values[value].def; }
+static int stage_of_chunk(const emitter *e, int chunk) { return stage_at(e->s, e->rank, chunk); }
+
+static bool in_loop(const emitter *e, dtm_op op) {
+    return e->s->part[op] == PART_FORWARD || e->s->part[op] == PART_BACKWARD;
+}
+
+/* ---- what runs here ---- */
+
+static bool on_ranks(const emitter *e, const stage_home *home) {
+    return home->kind == HOME_ALL || home->kind == HOME_COPIES || home->ranks[e->rank];
+}
+
+/* Whether the rank, in a chunk (-1: outside of chunks), has an operator whatever reads it. */
+static bool runs_here(const emitter *e, dtm_op op, int chunk) {
+    const stages *s = e->s;
+    const dtm_op_data *data = get(e, op);
+    if (s->around[op] && !(chunk >= 0 && stage_copies(s, stage_of_chunk(e, chunk)))) return false;
+    if (s->part[op] == PART_BEFORE)
+        return data->kind == DTM_OP_WEIGHT && on_ranks(e, &s->home[data->results[0]]);
+    if (s->part[op] == PART_AFTER) {
+        if (s->around[op]) return true;
+        if (data->kind == DTM_OP_STORE || data->kind == DTM_OP_GRADIENT) {
+            const stage_home *weight = &s->home[data->operands[0]];
+            return on_ranks(e, weight->kind == HOME_ALL ? &s->home[data->operands[1]] : weight);
+        }
+        if (!data->n_results) return true;
+        const stage_home *home = &s->home[data->results[0]];
+        if (home->kind == HOME_ALL) return s->gathered[data->results[0]]; /* else if it is read */
+        return on_ranks(e, home);
+    }
+    int stage = s->stage[s->unit[op]];
+    if (stage == STAGE_COPIES) return true;
+    if (stage == STAGE_SPREAD) return true; /* what of it there is here is found when it is made */
+    if (stage == STAGE_ANYWHERE) return data->kind == DTM_OP_ACCUMULATE && stage_of_chunk(e, chunk) == 0;
+    return chunk >= 0 && stage == stage_of_chunk(e, chunk);
+}
+
+static bool is_emitted(const emitter *e, dtm_op op, int chunk) {
+    return runs_here(e, op, chunk) || e->needed[chunk + 1][op];
+}
+
+/* Whether a value is made wherever it is read. */
+static bool runs_anywhere(const emitter *e, dtm_op def, dtm_value value) {
+    if (in_loop(e, def)) return e->s->stage[e->s->unit[def]] == STAGE_ANYWHERE;
+    if (e->s->part[def] == PART_BEFORE) return get(e, def)->kind != DTM_OP_WEIGHT;
+    return e->s->home[value].kind == HOME_ALL;
+}
+
+/* Where there are no copies, what a repeat begins with is also what it ends with. */
+static void need_first(emitter *e, dtm_op last, int chunk) {
+    const stages *s = e->s;
+    dtm_value next = get(e, last)->operands[0];
+    dtm_op carry = s->around[def_of(e, next)] ? stage_carry_of(s, next) : 0;
+    dtm_op def = carry ? def_of(e, get(e, carry)->operands[0]) : 0;
+    if (def && !s->around[def])
+        e->needed[in_loop(e, def) ? chunk + 1 : 0][def] |= runs_anywhere(e, def, get(e, carry)->operands[0]);
+}
+
+/* Marks what runs anywhere and is read by something here. Operators are numbered in the order of the text. */
+static void find_needed(emitter *e) {
+    const stages *s = e->s;
+    for (dtm_op op = (dtm_op)s->n_ops - 1; op > 0; op--) {
+        const dtm_op_data *data = get(e, op);
+        if (!data->region || data->body) continue;
+        bool chunks = in_loop(e, op) || s->around[op];
+        for (int chunk = chunks ? 0 : -1; chunk < (chunks ? s->chunks : 0); chunk++) {
+            if (!is_emitted(e, op, chunk)) continue;
+            if (data->kind == DTM_OP_LAST) need_first(e, op, chunk);
+            for (uint32_t i = 0; i < data->n_operands; i++) {
+                dtm_op def = def_of(e, data->operands[i]);
+                if (!def) continue;
+                bool in_chunk = in_loop(e, def) || s->around[def];
+                if (in_chunk && chunk < 0) continue; /* after the loop: sums over chunks */
+                e->needed[in_chunk ? chunk + 1 : 0][def] |= runs_anywhere(e, def, data->operands[i]);
+            }
+        }
+    }
+}
+
+/* ---- values ---- */
+
+static dtm_value mapped(const emitter *e, dtm_value value, int chunk) {
+    if (!value) return 0;
+    if (!def_of(e, value)) return dtm_constant(e->to, (dtm_dtype)e->from->types[e->from->values[value].type].dtype,
+                                               e->from->values[value].number);
+    dtm_value in_chunk = chunk >= 0 ? e->map[chunk + 1][value] : 0;
+    return in_chunk ? in_chunk : e->map[0][value];
+}
+
+static void map_to(emitter *e, dtm_value value, int chunk, dtm_value made) { e->map[chunk + 1][value] = made; }
+
+static const char *name_of(const emitter *e, dtm_value value) { return dtm_value_name(e->from, value); }
+
+static dtm_builder builder_at(const emitter *e, dtm_op op, dtm_region region) {
+    const dtm_op_data *data = get(e, op);
+    return (dtm_builder){e->to, region, -1, data->span, data->place, data->why};
+}
+
+static dtm_value zero(dtm_builder *b, dtm_type type, const char *name) {
+    dtm_value number = dtm_constant(b->module, (dtm_dtype)b->module->types[type].dtype, 0);
+    return dtm_result(b->module, dtm_build_op(b, DTM_OP_FILL, &number, 1, NULL, &type, 1, name), 0);
+}
+
+/* a + b, either of which may be none. */
+static dtm_value plus(dtm_builder *b, dtm_value x, dtm_value y, const char *name) {
+    if (!x || !y) return x ? x : y;
+    dtm_value operands[2] = {x, y};
+    dtm_type type = b->module->values[x].type;
+    return dtm_result(b->module, dtm_build_op(b, DTM_OP_ADD, operands, 2, NULL, &type, 1, name), 0);
+}
+
+/* What chunks of this rank made of a value of the loop, or of the split repeat, added up; 0: nothing. */
+static dtm_value over_chunks(emitter *e, dtm_builder *b, dtm_value value) {
+    if (e->map[0][value]) return e->map[0][value];
+    dtm_value sum = 0;
+    for (int chunk = 0; chunk < e->s->chunks; chunk++) sum = plus(b, sum, e->map[chunk + 1][value], name_of(e, value));
+    return e->map[0][value] = sum;
+}
+
+/* What this rank (in the loop: this chunk) has of a value that is read as a term. */
+static dtm_value term_of(emitter *e, dtm_builder *b, dtm_op op, dtm_value value) {
+    const stages *s = e->s;
+    if (!def_of(e, value)) return mapped(e, value, e->chunk);
+    dtm_op def = def_of(e, value);
+    if (in_loop(e, op)) {
+        int stage = s->around[def] ? STAGE_COPIES : stage_of_value(s, value);
+        if (stage == STAGE_ANYWHERE && !s->summed[value] && stage_of_chunk(e, e->chunk) != 0) return 0;
+        return e->map[e->chunk + 1][value];
+    }
+    const stage_home *home = &s->home[value];
+    if (home->kind == HOME_SUM || s->around[def]) return over_chunks(e, b, value);
+    return stage_owner(home) == e->rank ? mapped(e, value, e->chunk) : 0;
+}
+
+/* ---- sums over ranks ---- */
+
+/* Adds up what the ranks have, on those that want it. */
+static dtm_value add_over_ranks(emitter *e, dtm_builder *b, dtm_value value, dtm_value term) {
+    const stages *s = e->s;
+    const stage_home *home = &s->home[value], *target = &s->target[value];
+    int axis = s->rule->axis, members = 0, owner = stage_owner(home);
+    uint64_t mask = 0;
+    bool joins = false, adds = home->kind == HOME_SUM ? home->ranks[e->rank] : owner == e->rank;
+    for (int r = 0; r < s->n_ranks; r++) {
+        bool gives = home->kind == HOME_SUM ? home->ranks[r] : owner == r;
+        if (!gives && target->kind != HOME_ALL && !target->ranks[r]) continue;
+        if (r < 53) mask |= UINT64_C(1) << r;
+        joins |= r == e->rank;
+        members++;
+    }
+    if (!joins) return 0;
+    if (members == 1) return term;
+    dtm_type plain = e->from->values[value].type;
+    dtm_type_data data = e->to->types[plain];
+    data.sum |= (uint16_t)(1 << axis);
+    dtm_type pending = dtm_type_intern(e->to, &data);
+    const char *name = name_of(e, value);
+    b->why = dtm_string_of(e->to->context, "stages on several ranks have a part in it");
+    if (adds && term) {
+        dtm_attributes attributes = dtm_attributes_default(DTM_OP_AS_TERM);
+        attributes.axes = (uint16_t)(1 << axis);
+        attributes.number[DTM_AS_TERM_OWN] = 1;
+        term = dtm_result(e->to, dtm_build_op(b, DTM_OP_AS_TERM, &term, 1, &attributes, &pending, 1,
+                                              dtm_arena_printf(s->scratch, "%s.part", name)), 0);
+    } else {
+        term = zero(b, pending, dtm_arena_printf(s->scratch, "%s.part", name));
+    }
+    dtm_attributes attributes = dtm_attributes_default(DTM_OP_ALL_REDUCE);
+    attributes.axes = (uint16_t)(1 << axis);
+    if (members < s->n_ranks && s->n_ranks <= 53) attributes.number[DTM_COLLECTIVE_MEMBERS] = (double)mask;
+    return dtm_result(e->to, dtm_build_op(b, DTM_OP_ALL_REDUCE, &term, 1, &attributes, &plain, 1,
+                                          dtm_arena_printf(s->scratch, "%s.all", name)), 0);
+}
+
+/* After the maker of a value: the sum over ranks, if it is wanted. */
+static void gather(emitter *e, dtm_builder *b, dtm_value value) {
+    if (!e->s->gathered[value]) return;
+    dtm_value term = over_chunks(e, b, value);
+    e->map[0][value] = add_over_ranks(e, b, value, term);
+}
+
+/* ---- operators ---- */
+
+/* The repeat of another chunk is another repeat, over other copies. */
+static dtm_string repeat_in_chunk(const emitter *e) {
+    if (e->chunk == 0) return e->s->rule->repeat;
+    return dtm_string_printf(e->to->context, "%s_%d", dtm_string_text(e->to->context, e->s->rule->repeat), e->chunk + 1);
+}
+
+/* "layer.{layer}.wq": the same with the repeat of the chunk in braces. */
+static dtm_string path_in_chunk(const emitter *e, dtm_string path) {
+    const char *text = dtm_string_text(e->to->context, path);
+    const char *braced = dtm_arena_printf(e->s->scratch, "{%s}", dtm_string_text(e->to->context, e->s->rule->repeat));
+    const char *at = strstr(text, braced);
+    if (!at) return path;
+    return dtm_string_printf(e->to->context, "%.*s{%s}%s", (int)(at - text), text,
+                             dtm_string_text(e->to->context, repeat_in_chunk(e)), at + strlen(braced));
+}
+
+static dtm_op copy_op(emitter *e, dtm_op op, dtm_region to, const dtm_value *operands) {
+    dtm_op_data data = *get(e, op);
+    bool has_path = data.kind == DTM_OP_WEIGHT || data.kind == DTM_OP_STATE;
+    if (has_path && e->chunk > 0) data.attributes.name = path_in_chunk(e, data.attributes.name);
+    dtm_type few[8], *types = data.n_results <= 8 ? few : dtm_arena_alloc(e->s->scratch, data.n_results * sizeof *types);
+    for (uint32_t i = 0; i < data.n_results; i++) types[i] = e->from->values[data.results[i]].type;
+    dtm_builder b = builder_at(e, op, to);
+    const char *name = data.n_results ? name_of(e, data.results[0]) : "";
+    dtm_op made = dtm_build_op(&b, data.kind, operands, data.n_operands, &data.attributes, types, data.n_results, name);
+    for (uint32_t i = 0; i < data.n_results; i++) {
+        dtm_value value = dtm_result(e->to, made, i);
+        if (i) dtm_value_rename(e->to, value, name_of(e, data.results[i]));
+        map_to(e, data.results[i], e->chunk, value);
+    }
+    return made;
+}
+
+/* A carry of the split repeat: what it begins with here. */
+static dtm_value first_carried(emitter *e, dtm_builder *b, dtm_op op) {
+    const stages *s = e->s;
+    const dtm_op_data *data = get(e, op);
+    bool reversed = get(e, s->around[op])->attributes.flags & DTM_REPEAT_REVERSED;
+    int stage = stage_of_chunk(e, e->chunk);
+    if (!s->summed[data->results[0]]) {
+        bool begins = stage == (reversed ? stage_highest(s) : stage_lowest(s));
+        return begins ? mapped(e, data->operands[0], e->chunk) : e->arriving[e->chunk][op];
+    }
+    /* A sum: what it begins with is added once, by whoever has it. After the loop by the first chunk of its rank. */
+    dtm_value first = 0;
+    bool earlier = false;
+    for (int c = 0; c < e->chunk; c++) earlier |= stage_copies(s, stage_of_chunk(e, c)) > 0;
+    if (in_loop(e, op) || !earlier) first = term_of(e, b, op, data->operands[0]);
+    return first ? first : zero(b, e->from->values[data->results[0]].type, name_of(e, data->results[0]));
+}
+
+/* A part of a sum over stages: what there is of it here, perhaps nothing. */
+static void emit_spread(emitter *e, dtm_op op, dtm_region to) {
+    const dtm_op_data *data = get(e, op);
+    dtm_builder b = builder_at(e, op, to);
+    dtm_value here = 0;
+    if (data->kind == DTM_OP_ADD) {
+        here = plus(&b, term_of(e, &b, op, data->operands[0]), term_of(e, &b, op, data->operands[1]), name_of(e, data->results[0]));
+    } else if (data->kind == DTM_OP_LAST) {
+        dtm_value next = e->map[e->chunk + 1][data->operands[0]];
+        dtm_op carry = stage_carry_of(e->s, data->operands[0]);
+        if (next) copy_op(e, op, to, &next);
+        else if (carry) map_to(e, data->results[0], e->chunk, term_of(e, &b, op, get(e, carry)->operands[0]));
+        return;
+    } else {
+        dtm_value term = term_of(e, &b, op, data->operands[0]);
+        if (term) copy_op(e, op, to, &term);
+        return;
+    }
+    if (here) map_to(e, data->results[0], e->chunk, here);
+}
+
+/* After the loop: the last of the copies here, of all chunks, and what the repeat begins with where there are none. */
+static void emit_last_after(emitter *e, dtm_op op, dtm_region to) {
+    const stages *s = e->s;
+    const dtm_op_data *data = get(e, op);
+    dtm_op carry = stage_carry_of(s, data->operands[0]);
+    dtm_builder b = builder_at(e, op, to);
+    dtm_value sum = 0;
+    for (int chunk = 0; chunk < s->chunks; chunk++) {
+        dtm_value next = e->map[chunk + 1][data->operands[0]];
+        if (!next || (!carry && stage_of_chunk(e, chunk) != stage_highest(s))) continue;
+        copy_op(e, op, to, &next);
+        b = builder_at(e, op, to);
+        sum = plus(&b, sum, e->map[0][data->results[0]], name_of(e, data->results[0]));
+    }
+    if (!sum && carry) sum = term_of(e, &b, op, get(e, carry)->operands[0]);
+    e->map[0][data->results[0]] = sum;
+}
+
+static void emit_here(emitter *e, dtm_op op, dtm_region to) {
+    const stages *s = e->s;
+    const dtm_op_data *data = get(e, op);
+    bool after = s->part[op] == PART_AFTER && !s->around[op];
+    if (in_loop(e, op) && s->stage[s->unit[op]] == STAGE_SPREAD) {
+        emit_spread(e, op, to);
+        return;
+    }
+    if (after && data->kind == DTM_OP_LAST && s->around[def_of(e, data->operands[0])]) {
+        emit_last_after(e, op, to);
+        return;
+    }
+    dtm_builder b = builder_at(e, op, to);
+    if (after && data->kind == DTM_OP_ADD && s->home[data->results[0]].kind == HOME_SUM) {
+        e->map[0][data->results[0]] =
+            plus(&b, term_of(e, &b, op, data->operands[0]), term_of(e, &b, op, data->operands[1]), name_of(e, data->results[0]));
+        return;
+    }
+    dtm_value few[8], *operands = data->n_operands <= 8 ? few : dtm_arena_alloc(s->scratch, data->n_operands * sizeof *operands);
+    for (uint32_t i = 0; i < data->n_operands; i++) {
+        dtm_op def = def_of(e, data->operands[i]);
+        bool sums = def && e->chunk < 0 && (in_loop(e, def) || s->home[data->operands[i]].kind == HOME_SUM);
+        operands[i] = sums ? over_chunks(e, &b, data->operands[i]) : mapped(e, data->operands[i], e->chunk);
+    }
+    if (data->kind == DTM_OP_CARRY && s->around[op] && s->unit[op] == op) operands[0] = e->first[e->chunk][op];
+    dtm_op made = copy_op(e, op, to, operands);
+    if (data->kind == DTM_OP_CARRY)
+        DTM_PUSH(s->scratch, e->carries, e->n_carries, e->cap_carries, ((pending_carry){made, data->operands[1], e->chunk}));
+}
+
+/* An operator, and then the sums over ranks that its results are wanted in, also by a rank that has no part in it. */
+static void emit_op(emitter *e, dtm_op op, dtm_region to) {
+    const dtm_op_data *data = get(e, op);
+    if (is_emitted(e, op, e->chunk)) emit_here(e, op, to);
+    if (e->s->part[op] != PART_AFTER || e->s->around[op]) return;
+    dtm_builder b = builder_at(e, op, to);
+    for (uint32_t i = 0; i < data->n_results; i++) gather(e, &b, data->results[i]);
+}
+
+/* ---- regions ---- */
+
+static void emit_region(emitter *e, dtm_region from, dtm_region to);
+
+static bool is_split_repeat(const emitter *e, const dtm_op_data *op) {
+    return op->kind == DTM_OP_REPEAT && op->attributes.name == e->s->rule->repeat;
+}
+
+/* What the carries of a repeat begin with, before it. */
+static void begin_carries(emitter *e, dtm_op repeat, dtm_region to) {
+    const dtm_region_data *body = &e->from->regions[get(e, repeat)->body];
+    for (size_t i = 0; i < body->n_ops; i++) {
+        dtm_op op = body->ops[i];
+        if (get(e, op)->kind != DTM_OP_CARRY) continue;
+        dtm_builder b = builder_at(e, op, to);
+        e->first[e->chunk][op] = first_carried(e, &b, op);
+    }
+}
+
+static void emit_repeat(emitter *e, dtm_op op, dtm_region to, int chunk) {
+    const stages *s = e->s;
+    dtm_op_data data = *get(e, op);
+    int stage = stage_of_chunk(e, chunk), outer = e->chunk;
+    if (!stage_copies(s, stage)) return;
+    e->chunk = chunk;
+    begin_carries(e, op, to);
+    data.attributes.copies = stage_copies(s, stage);
+    data.attributes.from = s->first[stage];
+    data.attributes.name = repeat_in_chunk(e);
+    dtm_builder b = builder_at(e, op, to);
+    dtm_op made = dtm_build_region(&b, DTM_OP_REPEAT, &data.attributes);
+    emit_region(e, data.body, dtm_op_get(e->to, made)->body);
+    e->chunk = outer;
+}
+
+/* Whether the rank takes part in a sum over ranks of a result. */
+static bool gathers(const emitter *e, dtm_op op) {
+    const stages *s = e->s;
+    const dtm_op_data *data = get(e, op);
+    if (s->part[op] != PART_AFTER || s->around[op]) return false;
+    for (uint32_t i = 0; i < data->n_results; i++)
+        if (s->gathered[data->results[i]] && on_ranks(e, &s->target[data->results[i]])) return true;
+    return false;
+}
+
+/* Whether a region comes to have something. */
+static bool has_any(const emitter *e, dtm_region region, int chunk) {
+    const dtm_region_data *data = &e->from->regions[region];
+    for (size_t i = 0; i < data->n_ops; i++) {
+        const dtm_op_data *op = get(e, data->ops[i]);
+        if (is_split_repeat(e, op)) {
+            for (int c = 0; c < e->s->chunks; c++)
+                if ((chunk < 0 || chunk == c) && stage_copies(e->s, stage_of_chunk(e, c))) return true;
+        } else if (op->body ? has_any(e, op->body, chunk) : is_emitted(e, data->ops[i], chunk) || gathers(e, data->ops[i])) return true;
+    }
+    return false;
+}
+
+static void emit_region(emitter *e, dtm_region from, dtm_region to) {
+    for (size_t i = 0; i < e->from->regions[from].n_ops; i++) {
+        dtm_op op = e->from->regions[from].ops[i];
+        const dtm_op_data *data = get(e, op);
+        if (!data->body) emit_op(e, op, to);
+        else if (is_split_repeat(e, data)) {
+            if (e->chunk >= 0) emit_repeat(e, op, to, e->chunk);
+            for (int chunk = 0; e->chunk < 0 && chunk < e->s->chunks; chunk++) emit_repeat(e, op, to, chunk);
+        } else if (has_any(e, data->body, e->chunk)) {
+            dtm_builder b = builder_at(e, op, to);
+            dtm_op made = dtm_build_region(&b, data->kind, &data->attributes);
+            emit_region(e, data->body, dtm_op_get(e->to, made)->body);
+        }
+    }
+}
+
+/* ---- messages ---- */
+
+static const char *item_name(const emitter *e, const stage_item *item) {
+    return name_of(e, item->carry ? get(e, item->carry)->results[0] : item->value);
+}
+
+static dtm_type item_type(const emitter *e, const stage_item *item) {
+    return e->from->values[item->carry ? get(e, item->carry)->results[0] : item->value].type;
+}
+
+static void set_arrived(emitter *e, const stage_item *item, dtm_value value) {
+    if (item->carry) e->arriving[e->chunk][item->carry] = value;
+    else map_to(e, item->value, e->chunk, value);
+}
+
+static dtm_value leaving(emitter *e, const stage_item *item, dtm_region to) {
+    if (!item->carry) return e->map[e->chunk + 1][item->value];
+    const dtm_op_data *carry = get(e, item->carry);
+    if (!stage_copies(e->s, stage_of_chunk(e, e->chunk))) return e->arriving[e->chunk][item->carry];
+    dtm_value next = e->map[e->chunk + 1][carry->operands[1]];
+    dtm_type type = item_type(e, item);
+    dtm_builder b = builder_at(e, item->carry, to);
+    b.why = dtm_string_of(e->to->context, "the next stage goes on with it");
+    const char *name = dtm_arena_printf(e->s->scratch, "%s.out", item_name(e, item));
+    return dtm_result(e->to, dtm_build_op(&b, DTM_OP_LAST, &next, 1, NULL, &type, 1, name), 0);
+}
+
+static dtm_attributes message_attributes(const emitter *e, dtm_op_kind kind, int stage) {
+    dtm_attributes attributes = dtm_attributes_default(kind);
+    attributes.axes = (uint16_t)(1 << e->s->rule->axis);
+    attributes.number[DTM_MESSAGE_PEER] = stage_rank(e->s, stage);
+    return attributes;
+}
+
+/* From the stage before (backward: the one after), on another rank or in another chunk of this one. */
+static void receive(emitter *e, const stage_cut *cut, int from, dtm_region to) {
+    if (!cut->count) return;
+    dtm_builder b = dtm_builder_at_end(e->to, to);
+    b.place = e->s->rule->place;
+    if (stage_rank(e->s, from) == e->rank) {
+        const dtm_value *handed = e->handed[stage_chunk(e->s, from)];
+        for (size_t i = 0; i < cut->count; i++) set_arrived(e, &cut->items[i], handed[i]);
+        return;
+    }
+    dtm_type *types = dtm_arena_alloc(e->s->scratch, cut->count * sizeof *types);
+    for (size_t i = 0; i < cut->count; i++) types[i] = item_type(e, &cut->items[i]);
+    dtm_attributes attributes = message_attributes(e, DTM_OP_RECEIVE, from);
+    dtm_op made = dtm_build_op(&b, DTM_OP_RECEIVE, NULL, 0, &attributes, types, (uint32_t)cut->count, NULL);
+    for (size_t i = 0; i < cut->count; i++) {
+        dtm_value value = dtm_result(e->to, made, (uint32_t)i);
+        e->to->values[value].name = dtm_name_unique(e->to, dtm_arena_printf(e->s->scratch, "%s.in", item_name(e, &cut->items[i])));
+        set_arrived(e, &cut->items[i], value);
+    }
+}
+
+static void send(emitter *e, const stage_cut *cut, int peer, dtm_region to) {
+    if (!cut->count) return;
+    dtm_value *values = dtm_arena_alloc(e->s->scratch, cut->count * sizeof *values);
+    for (size_t i = 0; i < cut->count; i++) values[i] = leaving(e, &cut->items[i], to);
+    if (stage_rank(e->s, peer) == e->rank) { /* handed over within the rank */
+        e->handed[e->chunk] = values;
+        return;
+    }
+    dtm_builder b = dtm_builder_at_end(e->to, to);
+    b.place = e->s->rule->place;
+    dtm_attributes attributes = message_attributes(e, DTM_OP_SEND, peer);
+    dtm_build_op(&b, DTM_OP_SEND, values, (uint32_t)cut->count, &attributes, NULL, 0, "");
+}
+
+/* ---- the loop ---- */
+
+static void emit_stage(emitter *e, stage_part part, dtm_region loop) {
+    const stages *s = e->s;
+    const dtm_region_data *parts = &e->from->regions[get(e, s->loop)->body];
+    int stage = stage_of_chunk(e, e->chunk);
+    bool forward = part == PART_FORWARD;
+    const stage_cut *in = forward ? (stage > 0 ? &s->forward[stage - 1] : NULL)
+                                  : (stage + 1 < s->count ? &s->backward[stage] : NULL);
+    const stage_cut *out = forward ? (stage + 1 < s->count ? &s->forward[stage] : NULL)
+                                   : (stage > 0 ? &s->backward[stage - 1] : NULL);
+    for (size_t k = 0; k < parts->n_ops; k++) {
+        const dtm_op_data *data = get(e, parts->ops[k]);
+        if (s->part[parts->ops[k]] != part) continue;
+        bool any = has_any(e, data->body, e->chunk) || (in && in->count) || (out && out->count);
+        if (!any) continue;
+        dtm_builder b = builder_at(e, parts->ops[k], loop);
+        dtm_attributes attributes = data->attributes;
+        attributes.number[DTM_REGION_STAGE] = stage;
+        dtm_region body = dtm_op_get(e->to, dtm_build_region(&b, data->kind, &attributes))->body;
+        if (in) receive(e, in, forward ? stage - 1 : stage + 1, body);
+        emit_region(e, data->body, body);
+        if (out) send(e, out, forward ? stage + 1 : stage - 1, body);
+    }
+}
+
+static void emit_loop(emitter *e) {
+    dtm_builder b = builder_at(e, e->s->loop, e->to->body);
+    dtm_op loop = dtm_build_region(&b, DTM_OP_MICROBATCH, &get(e, e->s->loop)->attributes);
+    dtm_region body = dtm_op_get(e->to, loop)->body;
+    for (e->chunk = 0; e->chunk < e->s->chunks; e->chunk++) emit_stage(e, PART_FORWARD, body);
+    for (e->chunk = e->s->chunks - 1; e->chunk >= 0; e->chunk--) emit_stage(e, PART_BACKWARD, body);
+    e->chunk = -1;
+}
+
+/* What the loop accumulated and ranks add up is added up right after it. */
+static void gather_sums(emitter *e) {
+    dtm_region region = 0;
+    for (dtm_op op = 1; op < e->s->n_ops; op++) {
+        const dtm_op_data *data = get(e, op);
+        if (!data->region || data->kind != DTM_OP_ACCUMULATE || !in_loop(e, op) || e->s->around[op]) continue;
+        if (!e->s->gathered[data->results[0]]) continue;
+        if (!region) {
+            dtm_builder top = dtm_builder_at_end(e->to, e->to->body);
+            region = dtm_op_get(e->to, dtm_build_region(&top, DTM_OP_BACKWARD, NULL))->body;
+        }
+        dtm_builder b = builder_at(e, op, region);
+        gather(e, &b, data->results[0]);
+    }
+}
+
+dtm_module *stage_emit(stages *s, int rank) {
+    emitter e = {.s = s, .from = s->module, .to = dtm_module_like(s->module), .rank = rank, .chunk = -1};
+    e.to->of_ranks = true;
+    e.to->rank = rank;
+    size_t maps = (size_t)s->chunks + 1;
+    e.map = dtm_arena_alloc(s->scratch, maps * sizeof *e.map);
+    e.needed = dtm_arena_alloc(s->scratch, maps * sizeof *e.needed);
+    for (size_t i = 0; i < maps; i++) e.map[i] = dtm_arena_alloc(s->scratch, s->n_values * sizeof **e.map);
+    for (size_t i = 0; i < maps; i++) e.needed[i] = dtm_arena_alloc(s->scratch, s->n_ops * sizeof **e.needed);
+    e.arriving = dtm_arena_alloc(s->scratch, (size_t)s->chunks * sizeof *e.arriving);
+    e.first = dtm_arena_alloc(s->scratch, (size_t)s->chunks * sizeof *e.first);
+    e.handed = dtm_arena_alloc(s->scratch, (size_t)s->chunks * sizeof *e.handed);
+    for (int c = 0; c < s->chunks; c++) {
+        e.arriving[c] = dtm_arena_alloc(s->scratch, s->n_ops * sizeof **e.arriving);
+        e.first[c] = dtm_arena_alloc(s->scratch, s->n_ops * sizeof **e.first);
+    }
+    find_needed(&e);
+    const dtm_region_data *body = &e.from->regions[e.from->body];
+    for (size_t i = 0; i < body->n_ops; i++) {
+        const dtm_op_data *top = get(&e, body->ops[i]);
+        if (body->ops[i] == s->loop) {
+            emit_loop(&e);
+            gather_sums(&e);
+            continue;
+        }
+        if (!has_any(&e, top->body, -1)) continue;
+        dtm_builder b = builder_at(&e, body->ops[i], e.to->body);
+        dtm_op made = dtm_build_region(&b, top->kind, &top->attributes);
+        emit_region(&e, top->body, dtm_op_get(e.to, made)->body);
+    }
+    for (size_t i = 0; i < e.n_carries; i++)
+        dtm_op_get(e.to, e.carries[i].made)->operands[1] = mapped(&e, e.carries[i].next, e.carries[i].chunk);
+    return e.to;
+}
