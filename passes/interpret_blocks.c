@@ -10,7 +10,9 @@ bool dtm_run_mesh(dtm_run *run) {
     const dtm_mesh *mesh = &run->module->settings.mesh;
     run->ranks = 1;
     for (int a = mesh->count - 1; a >= 0; a--) {
-        if (a == run->time_axis || (run->module->of_ranks && a == run->module->settings.pipeline.axis)) continue;
+        if (a == run->time_axis) continue;
+        /* of a pipeline's rank that has no stage there may be no loop to tell what is time */
+        if (run->module->of_ranks && (mesh->axes[a].time || a == run->module->settings.pipeline.axis)) continue;
         run->rank_strides[a] = run->ranks;
         run->ranks *= mesh->axes[a].size;
     }

@@ -24,6 +24,7 @@ typedef struct meeting {
     uint64_t members;
     int64_t number;
     int arrived;
+    dtm_string name; /* of the first value, which is the same on all */
     double ***blocks; /* by coordinate: by value and rank */
 } meeting;
 
@@ -193,6 +194,11 @@ bool dtm_run_meet(dtm_run *run, const dtm_op_data *op) {
     if (!(members >> run->module->rank & 1))
         return dtm_run_error(run, op, "rank %lld of the pipeline takes part in a sum that is not its own", (long long)run->module->rank);
     meeting *m = meeting_of(run, members);
+    dtm_string name = run->module->values[op->results[0]].name;
+    if (m->arrived && m->name != name)
+        return dtm_run_error(run, op, "rank %lld of the pipeline adds to `%s` where others add to `%s`", (long long)run->module->rank,
+                             dtm_string_text(run->context, name), dtm_string_text(run->context, m->name));
+    m->name = name;
     double **mine = dtm_arena_alloc(peers->arena, op->n_operands * ranks * sizeof *mine);
     for (uint32_t i = 0; i < op->n_operands; i++) {
         dtm_type type = run->module->values[op->operands[i]].type;

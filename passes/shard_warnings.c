@@ -89,6 +89,7 @@ static const char *batch_name(const shard *s) {
 /* An axis may also be there for `keep` alone. */
 static void warn_unnamed(const shard *s, int axis) {
     const dtm_settings *settings = &s->module->settings;
+    if (settings->pipeline.present && settings->pipeline.axis == axis) return;
     for (size_t k = 0; k < settings->n_keeps; k++)
         for (int d = 0; d < settings->keeps[k].count; d++)
             for (int a = 0; a < settings->keeps[k].dims[d].n_axes; a++)
