@@ -17,7 +17,7 @@ const char *dtm_run_path(dtm_run *run, dtm_string pattern) {
             if (strlen(name) == (size_t)(close - at - 1) && !strncmp(name, at + 1, strlen(name))) break;
         }
         if (close && l < run->n_loops && run->loops[l].current >= 0) {
-            dtm_text_printf(&text, "%lld", (long long)run->loops[l].current);
+            dtm_text_printf(&text, "%lld", (long long)(run->loops[l].first + run->loops[l].current));
             at = close + 1;
         } else {
             dtm_text_append(&text, at++, 1);

@@ -17,7 +17,7 @@ static uint8_t loop_named(dtm_run *run, const dtm_op_data *op) {
             return (uint8_t)l;
         }
     if (run->n_loops == DTM_MAX_LOOPS) dtm_broken("interpret", "more than %d repeats", DTM_MAX_LOOPS);
-    run->loops[run->n_loops] = (dtm_loop){op->attributes.name, op->attributes.copies, -1};
+    run->loops[run->n_loops] = (dtm_loop){op->attributes.name, op->attributes.copies, op->attributes.from, -1};
     return (uint8_t)run->n_loops++;
 }
 

@@ -145,11 +145,10 @@ double *dtm_run_assemble(dtm_run *run, dtm_type type, size_t slot, size_t stride
 bool dtm_run_check_alike(dtm_run *run, const dtm_op_data *op, dtm_value value, size_t slot);
 bool dtm_run_collective(dtm_run *run, const dtm_op_data *op);
 
-<<<<<<< HEAD
 /* ---- interpret_set_up.c ---- */
 
 bool dtm_run_set_up(dtm_run *run);
-=======
+
 /* ---- interpret_pipeline.c ---- */
 
 /* One rank's program, as a thread of dtm_interpret_pipeline. */
@@ -160,7 +159,6 @@ bool dtm_run_receive(dtm_run *run, const dtm_op_data *op);
 /* Whether a collective goes over the axis of a pipeline; executes it. */
 bool dtm_run_meets(const dtm_run *run, const dtm_op_data *op);
 bool dtm_run_meet(dtm_run *run, const dtm_op_data *op);
->>>>>>> d206ddf (stage: cuts a program along a repeat into the programs of a pipeline's ranks; the interpreter runs them side by side)
 
 /* ---- interpret.c, for the others ---- */
 
