@@ -110,7 +110,8 @@ static bool read_stages(dtm_checker *c, const dtm_expr *list, dtm_pipeline_rule 
     int64_t wanted = c->module->settings.mesh.axes[rule->axis].size * rule->chunks;
     size_t count = list->kind == DTM_EXPR_LIST ? list->count : 0;
     if ((int64_t)count != wanted) {
-        dtm_error(c->context, list->span, 413, "`stages` has %zu entries, and there are %lld stages", count, (long long)wanted);
+        dtm_error(c->context, list->span, 413, "`stages` has %zu entr%s, and there %s %lld stage%s", count,
+                  count == 1 ? "y" : "ies", wanted == 1 ? "is" : "are", (long long)wanted, wanted == 1 ? "" : "s");
         dtm_help(c->context, "give the copies of `%s` in each stage, or leave it out: stages are then balanced by cost",
                  dtm_checker_text(c, rule->repeat));
         return false;

@@ -91,7 +91,7 @@ typedef struct dtm_validate_options {
 bool dtm_validate(const dtm_module *before, const dtm_module *after, const char *pass,
                   const dtm_validate_options *options);
 /* The largest difference of two tensors, relative to the greater of their largest magnitude and `floor`; infinite if
- * their shapes differ or either has a NaN where the other has none. */
+ * their shapes differ or either has a NaN where the other has not the same bits. */
 double dtm_tensor_difference(const dtm_tensor *a, const dtm_tensor *b, double floor);
 
 #endif

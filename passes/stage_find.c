@@ -24,7 +24,7 @@ static void place_op(stages *s, dtm_op op, stage_part part, dtm_op around, dtm_o
     s->unit[op] = unit ? unit : op;
     if (!data->body) return;
     bool split = is_split_repeat(s, data);
-    if (split && unit) {
+    if (split && unit && s->good) {
         s->good = false;
         dtm_error(s->module->context, data->span, 414, "the repeat `%s` stands in another repeat, and a pipeline splits it",
                   dtm_string_text(s->module->context, s->rule->repeat));

@@ -14,7 +14,7 @@ double dtm_tensor_difference(const dtm_tensor *a, const dtm_tensor *b, double fl
     double scale = floor, most = 0;
     for (int64_t i = 0; i < a->elements; i++) {
         double x = a->data[i], y = b->data[i];
-        if (x == y || (isnan(x) && isnan(y))) {
+        if (x == y) {
             if (isfinite(x) && fabs(x) > scale) scale = fabs(x);
             continue;
         }
