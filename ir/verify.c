@@ -264,7 +264,7 @@ static void check_message(verifier *v, const dtm_op_data *op) {
     if (!rule->present || op->attributes.axes != 1 << rule->axis)
         BREAK(v, op, 511, "%s: messages go between the ranks of a pipeline's axis", verify_title(v, op));
     if (!(peer >= 0 && peer < (double)mesh->axes[rule->axis].size && peer != (double)v->module->rank))
-        BREAK(v, op, 511, "%s: rank %g of %s is none that rank %lld can have messages with", verify_title(v, op), peer,
+        BREAK(v, op, 511, "%s: rank %lld of %s is none that rank %lld can have messages with", verify_title(v, op), (long long)peer,
               verify_axis_text(v, rule->axis), (long long)v->module->rank);
 }
 

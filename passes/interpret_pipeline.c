@@ -24,7 +24,7 @@ typedef struct meeting {
     uint64_t members;
     int64_t number;
     int arrived;
-    dtm_string name; /* of the first value, which is the same on all */
+    dtm_string name;  /* of the first value, which is the same on all */
     double ***blocks; /* by coordinate: by value and rank */
 } meeting;
 
@@ -140,9 +140,11 @@ bool dtm_run_receive(dtm_run *run, const dtm_op_data *op) {
         for (size_t rank = 0; rank < ranks; rank++) {
             int64_t elements = dtm_run_extent(run, type, (int64_t)rank)->elements;
             if (elements != m->elements[i * ranks + rank])
-                return dtm_run_error(run, op, "`%s` has %lld elements, and %lld come", dtm_value_name(run->module, op->results[i]),
-                                     (long long)elements, (long long)m->elements[i * ranks + rank]);
-            memcpy(dtm_run_block(run, slot, type, (int64_t)rank), m->blocks[i * ranks + rank], (size_t)elements * sizeof(double));
+                return dtm_run_error(run, op, "`%s` has %lld elements, and %lld come",
+                                     dtm_value_name(run->module, op->results[i]), (long long)elements,
+                                     (long long)m->elements[i * ranks + rank]);
+            memcpy(dtm_run_block(run, slot, type, (int64_t)rank), m->blocks[i * ranks + rank],
+                   (size_t)elements * sizeof(double));
         }
         dtm_storage_write(run, op->results[i], slot);
     }
@@ -192,12 +194,14 @@ bool dtm_run_meet(dtm_run *run, const dtm_op_data *op) {
         return dtm_run_error(run, op, "`%s` along the axis of a pipeline", dtm_op_rows[op->kind].name);
     if (!members) members = (UINT64_C(1) << peers->count) - 1;
     if (!(members >> run->module->rank & 1))
-        return dtm_run_error(run, op, "rank %lld of the pipeline takes part in a sum that is not its own", (long long)run->module->rank);
+        return dtm_run_error(run, op, "rank %lld of the pipeline takes part in a sum that is not its own",
+                             (long long)run->module->rank);
     meeting *m = meeting_of(run, members);
     dtm_string name = run->module->values[op->results[0]].name;
     if (m->arrived && m->name != name)
-        return dtm_run_error(run, op, "rank %lld of the pipeline adds to `%s` where others add to `%s`", (long long)run->module->rank,
-                             dtm_string_text(run->context, name), dtm_string_text(run->context, m->name));
+        return dtm_run_error(run, op, "rank %lld of the pipeline adds to `%s` where others add to `%s`",
+                             (long long)run->module->rank, dtm_string_text(run->context, name),
+                             dtm_string_text(run->context, m->name));
     m->name = name;
     double **mine = dtm_arena_alloc(peers->arena, op->n_operands * ranks * sizeof *mine);
     for (uint32_t i = 0; i < op->n_operands; i++) {
@@ -206,8 +210,8 @@ bool dtm_run_meet(dtm_run *run, const dtm_op_data *op) {
         if (slot == SIZE_MAX) return false;
         if (!lawful(run, op, i)) return dtm_run_error(run, op, "`all_reduce` over a pipeline's axis takes a sum over it");
         for (size_t rank = 0; rank < ranks; rank++)
-            mine[i * ranks + rank] = copy_block(peers->arena, run->views[slot * ranks + rank],
-                                                dtm_run_extent(run, type, (int64_t)rank)->elements);
+            mine[i * ranks + rank] =
+                copy_block(peers->arena, run->views[slot * ranks + rank], dtm_run_extent(run, type, (int64_t)rank)->elements);
     }
     m->blocks[run->module->rank] = mine;
     m->arrived++;
@@ -256,7 +260,8 @@ static bool merge(const dtm_module *module, dtm_interpretation *out, dtm_tensors
             if (to->data[k].step == tensor.step && strcmp(to->data[k].name, tensor.name) == 0) known = &to->data[k];
         if (known && alike && !same_bits(known, &tensor)) {
             dtm_error(module->context, (dtm_span){0, 0, 0}, DTM_INTERPRET_BROKEN,
-                      "`%s`, which several ranks of the pipeline hold, differs in step %lld", tensor.name, (long long)tensor.step);
+                      "`%s`, which several ranks of the pipeline hold, differs in step %lld", tensor.name,
+                      (long long)tensor.step);
             return false;
         }
         if (known) continue;
@@ -275,9 +280,11 @@ static dtm_interpretation *merge_all(const dtm_module *module, const player *pla
     for (size_t i = 0; i < module->n_ranks; i++) {
         const dtm_interpretation *one = players[i].out;
         out->steps = one->steps;
-        good = good && merge(module, out, &out->reports, &one->reports, true) && merge(module, out, &out->outputs, &one->outputs, true) &&
-               merge(module, out, &out->gradients, &one->gradients, true) && merge(module, out, &out->weights, &one->weights, true) &&
-               merge(module, out, &out->states, &one->states, true) && merge(module, out, &out->values, &one->values, false);
+        good = good && merge(module, out, &out->reports, &one->reports, true) &&
+               merge(module, out, &out->outputs, &one->outputs, true) &&
+               merge(module, out, &out->gradients, &one->gradients, true) &&
+               merge(module, out, &out->weights, &one->weights, true) && merge(module, out, &out->states, &one->states, true) &&
+               merge(module, out, &out->values, &one->values, false);
     }
     if (good) return out;
     dtm_interpretation_destroy(out);
@@ -302,7 +309,8 @@ dtm_interpretation *dtm_interpret_pipeline(const dtm_module *module, const dtm_i
     for (; started < module->n_ranks; started++) {
         players[started] = (player){&peers, module->ranks[started], &shared, NULL};
         if (pthread_create(&threads[started], NULL, play, &players[started]) != 0) {
-            dtm_error(module->context, (dtm_span){0, 0, 0}, DTM_INTERPRET_BUDGET, "no thread for rank %zu of the pipeline", started);
+            dtm_error(module->context, (dtm_span){0, 0, 0}, DTM_INTERPRET_BUDGET, "no thread for rank %zu of the pipeline",
+                      started);
             peers.failed = true;
             peers.running = (int)started;
             break;

@@ -109,6 +109,10 @@ bool dtm_pass_stage(dtm_module *module) {
     s.scratch = dtm_arena_create();
     s.loop = find_loop(module);
     prepare(&s);
+    if (!s.loop) {
+        dtm_error(module->context, rule->span, 601, "a pipeline of one microbatch: this version reads it, but does not execute it");
+        dtm_help(module->context, "microbatches = 2, or more");
+    }
     bool good = s.loop && cut(&s) && stage_find(&s);
     if (good) {
         module->ranks = dtm_arena_alloc(module->arena, (size_t)s.n_ranks * sizeof *module->ranks);

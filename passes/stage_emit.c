@@ -3,8 +3,8 @@
  *
  *     forward { weight embed; repeat layer = 2 { weight w } }
  *     microbatch microbatch = 4 {
- *         forward stage = 0 { input tokens; x = gather(..); repeat layer = 2 { .. }; x.out = last(x.3); send(x.out on pp, peer = 1) }
- *         backward stage = 0 { d_x.3.in = receive(on pp, peer = 1); repeat layer = 2 reversed { .. }; .. accumulate(..) }
+ *         forward stage = 0 { input tokens; x = gather(..); repeat layer = 2 { .. }; x.out = last(x.3); send(x.out on pp, peer
+ * = 1) } backward stage = 0 { d_x.3.in = receive(on pp, peer = 1); repeat layer = 2 reversed { .. }; .. accumulate(..) }
  *     }
  *     backward { d_embed.sum = as_term / all_reduce on pp }
  *     update { .. }
@@ -24,23 +24,21 @@ typedef struct emitter {
     const dtm_module *from;
     dtm_module *to;
     int rank;
-    dtm_value **map;    /* by chunk + 1 (0: of none) and value of the whole program */
-    bool **needed;      /* the same, by operator: what runs anywhere, and is read here */
+    dtm_value **map;      /* by chunk + 1 (0: of none) and value of the whole program */
+    bool **needed;        /* the same, by operator: what runs anywhere, and is read here */
     dtm_value **arriving; /* by chunk and carry: from the stage before */
     dtm_value **first;    /* the same: what it begins with in this chunk */
     dtm_value **handed;   /* by chunk: what it hands to another chunk of the rank, in the order of the cut */
     pending_carry *carries;
     size_t n_carries, cap_carries;
-    int chunk;          /* that is emitted, or -1 */
+    int chunk; /* that is emitted, or -1 */
 } emitter;
 
 static const dtm_op_data *get(const emitter *e, dtm_op op) { return &e->from->ops[op]; }
 static dtm_op def_of(const emitter *e, dtm_value value) { return e->from->values[value].def; }
 static int stage_of_chunk(const emitter *e, int chunk) { return stage_at(e->s, e->rank, chunk); }
 
-static bool in_loop(const emitter *e, dtm_op op) {
-    return e->s->part[op] == PART_FORWARD || e->s->part[op] == PART_BACKWARD;
-}
+static bool in_loop(const emitter *e, dtm_op op) { return e->s->part[op] == PART_FORWARD || e->s->part[op] == PART_BACKWARD; }
 
 /* ---- what runs here ---- */
 
@@ -53,8 +51,7 @@ static bool runs_here(const emitter *e, dtm_op op, int chunk) {
     const stages *s = e->s;
     const dtm_op_data *data = get(e, op);
     if (s->around[op] && !(chunk >= 0 && stage_copies(s, stage_of_chunk(e, chunk)))) return false;
-    if (s->part[op] == PART_BEFORE)
-        return data->kind == DTM_OP_WEIGHT && on_ranks(e, &s->home[data->results[0]]);
+    if (s->part[op] == PART_BEFORE) return data->kind == DTM_OP_WEIGHT && on_ranks(e, &s->home[data->results[0]]);
     if (s->part[op] == PART_AFTER) {
         if (s->around[op]) return true;
         if (data->kind == DTM_OP_STORE || data->kind == DTM_OP_GRADIENT) {
@@ -73,9 +70,7 @@ static bool runs_here(const emitter *e, dtm_op op, int chunk) {
     return chunk >= 0 && stage == stage_of_chunk(e, chunk);
 }
 
-static bool is_emitted(const emitter *e, dtm_op op, int chunk) {
-    return runs_here(e, op, chunk) || e->needed[chunk + 1][op];
-}
+static bool is_emitted(const emitter *e, dtm_op op, int chunk) { return runs_here(e, op, chunk) || e->needed[chunk + 1][op]; }
 
 /* Whether a value is made wherever it is read. */
 static bool runs_anywhere(const emitter *e, dtm_op def, dtm_value value) {
@@ -119,8 +114,8 @@ static void find_needed(emitter *e) {
 
 static dtm_value mapped(const emitter *e, dtm_value value, int chunk) {
     if (!value) return 0;
-    if (!def_of(e, value)) return dtm_constant(e->to, (dtm_dtype)e->from->types[e->from->values[value].type].dtype,
-                                               e->from->values[value].number);
+    if (!def_of(e, value))
+        return dtm_constant(e->to, (dtm_dtype)e->from->types[e->from->values[value].type].dtype, e->from->values[value].number);
     dtm_value in_chunk = chunk >= 0 ? e->map[chunk + 1][value] : 0;
     return in_chunk ? in_chunk : e->map[0][value];
 }
@@ -198,16 +193,19 @@ static dtm_value add_over_ranks(emitter *e, dtm_builder *b, dtm_value value, dtm
         dtm_attributes attributes = dtm_attributes_default(DTM_OP_AS_TERM);
         attributes.axes = (uint16_t)(1 << axis);
         attributes.number[DTM_AS_TERM_OWN] = 1;
-        term = dtm_result(e->to, dtm_build_op(b, DTM_OP_AS_TERM, &term, 1, &attributes, &pending, 1,
-                                              dtm_arena_printf(s->scratch, "%s.part", name)), 0);
+        term = dtm_result(
+            e->to,
+            dtm_build_op(b, DTM_OP_AS_TERM, &term, 1, &attributes, &pending, 1, dtm_arena_printf(s->scratch, "%s.part", name)),
+            0);
     } else {
         term = zero(b, pending, dtm_arena_printf(s->scratch, "%s.part", name));
     }
     dtm_attributes attributes = dtm_attributes_default(DTM_OP_ALL_REDUCE);
     attributes.axes = (uint16_t)(1 << axis);
     if (members < s->n_ranks && s->n_ranks <= 53) attributes.number[DTM_COLLECTIVE_MEMBERS] = (double)mask;
-    return dtm_result(e->to, dtm_build_op(b, DTM_OP_ALL_REDUCE, &term, 1, &attributes, &plain, 1,
-                                          dtm_arena_printf(s->scratch, "%s.all", name)), 0);
+    return dtm_result(
+        e->to,
+        dtm_build_op(b, DTM_OP_ALL_REDUCE, &term, 1, &attributes, &plain, 1, dtm_arena_printf(s->scratch, "%s.all", name)), 0);
 }
 
 /* After the maker of a value: the sum over ranks, if it is wanted. */
@@ -276,7 +274,8 @@ static void emit_spread(emitter *e, dtm_op op, dtm_region to) {
     dtm_builder b = builder_at(e, op, to);
     dtm_value here = 0;
     if (data->kind == DTM_OP_ADD) {
-        here = plus(&b, term_of(e, &b, op, data->operands[0]), term_of(e, &b, op, data->operands[1]), name_of(e, data->results[0]));
+        here = plus(&b, term_of(e, &b, op, data->operands[0]), term_of(e, &b, op, data->operands[1]),
+                    name_of(e, data->results[0]));
     } else if (data->kind == DTM_OP_LAST) {
         dtm_value next = e->map[e->chunk + 1][data->operands[0]];
         dtm_op carry = stage_carry_of(e->s, data->operands[0]);
@@ -323,11 +322,12 @@ static void emit_here(emitter *e, dtm_op op, dtm_region to) {
     }
     dtm_builder b = builder_at(e, op, to);
     if (after && data->kind == DTM_OP_ADD && s->home[data->results[0]].kind == HOME_SUM) {
-        e->map[0][data->results[0]] =
-            plus(&b, term_of(e, &b, op, data->operands[0]), term_of(e, &b, op, data->operands[1]), name_of(e, data->results[0]));
+        e->map[0][data->results[0]] = plus(&b, term_of(e, &b, op, data->operands[0]), term_of(e, &b, op, data->operands[1]),
+                                           name_of(e, data->results[0]));
         return;
     }
-    dtm_value few[8], *operands = data->n_operands <= 8 ? few : dtm_arena_alloc(s->scratch, data->n_operands * sizeof *operands);
+    dtm_value few[8],
+        *operands = data->n_operands <= 8 ? few : dtm_arena_alloc(s->scratch, data->n_operands * sizeof *operands);
     for (uint32_t i = 0; i < data->n_operands; i++) {
         dtm_op def = def_of(e, data->operands[i]);
         bool sums = def && e->chunk < 0 && (in_loop(e, def) || s->home[data->operands[i]].kind == HOME_SUM);
@@ -401,7 +401,8 @@ static bool has_any(const emitter *e, dtm_region region, int chunk) {
         if (is_split_repeat(e, op)) {
             for (int c = 0; c < e->s->chunks; c++)
                 if ((chunk < 0 || chunk == c) && stage_copies(e->s, stage_of_chunk(e, c))) return true;
-        } else if (op->body ? has_any(e, op->body, chunk) : is_emitted(e, data->ops[i], chunk) || gathers(e, data->ops[i])) return true;
+        } else if (op->body ? has_any(e, op->body, chunk) : is_emitted(e, data->ops[i], chunk) || gathers(e, data->ops[i]))
+            return true;
     }
     return false;
 }
@@ -472,7 +473,8 @@ static void receive(emitter *e, const stage_cut *cut, int from, dtm_region to) {
     dtm_op made = dtm_build_op(&b, DTM_OP_RECEIVE, NULL, 0, &attributes, types, (uint32_t)cut->count, NULL);
     for (size_t i = 0; i < cut->count; i++) {
         dtm_value value = dtm_result(e->to, made, (uint32_t)i);
-        e->to->values[value].name = dtm_name_unique(e->to, dtm_arena_printf(e->s->scratch, "%s.in", item_name(e, &cut->items[i])));
+        e->to->values[value].name =
+            dtm_name_unique(e->to, dtm_arena_printf(e->s->scratch, "%s.in", item_name(e, &cut->items[i])));
         set_arrived(e, &cut->items[i], value);
     }
 }
@@ -498,10 +500,10 @@ static void emit_stage(emitter *e, stage_part part, dtm_region loop) {
     const dtm_region_data *parts = &e->from->regions[get(e, s->loop)->body];
     int stage = stage_of_chunk(e, e->chunk);
     bool forward = part == PART_FORWARD;
-    const stage_cut *in = forward ? (stage > 0 ? &s->forward[stage - 1] : NULL)
-                                  : (stage + 1 < s->count ? &s->backward[stage] : NULL);
-    const stage_cut *out = forward ? (stage + 1 < s->count ? &s->forward[stage] : NULL)
-                                   : (stage > 0 ? &s->backward[stage - 1] : NULL);
+    const stage_cut *in =
+        forward ? (stage > 0 ? &s->forward[stage - 1] : NULL) : (stage + 1 < s->count ? &s->backward[stage] : NULL);
+    const stage_cut *out =
+        forward ? (stage + 1 < s->count ? &s->forward[stage] : NULL) : (stage > 0 ? &s->backward[stage - 1] : NULL);
     for (size_t k = 0; k < parts->n_ops; k++) {
         const dtm_op_data *data = get(e, parts->ops[k]);
         if (s->part[parts->ops[k]] != part) continue;

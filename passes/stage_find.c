@@ -63,7 +63,8 @@ static bool takes_term(const stages *s, dtm_op user) {
     if (s->unit[user] != user) return false;
     switch (data->kind) {
     case DTM_OP_ACCUMULATE: return true;
-    case DTM_OP_ADD: case DTM_OP_CARRY: return s->summed[data->results[0]];
+    case DTM_OP_ADD:
+    case DTM_OP_CARRY: return s->summed[data->results[0]];
     case DTM_OP_LAST: return s->part[user] == PART_AFTER || s->summed[data->results[0]];
     default: return false;
     }
@@ -180,7 +181,7 @@ static void find_stages_of(finder *f, dtm_region region) {
         if (s->around[op] || is_split_repeat(s, data)) s->stage[op] = STAGE_COPIES;
         else if (!data->body) {
             bool spread = s->unit[op] == op && ((data->n_results && s->summed[data->results[0]]) ||
-                                               (data->kind == DTM_OP_ACCUMULATE && s->summed[data->operands[0]]));
+                                                (data->kind == DTM_OP_ACCUMULATE && s->summed[data->operands[0]]));
             if (spread) s->stage[op] = STAGE_SPREAD;
             else find_stage(f, op);
         } else if (s->unit[op] == op && data->kind == DTM_OP_REPEAT) s->stage[op] = STAGE_ANYWHERE;
@@ -219,8 +220,7 @@ static void settle_needed(stages *s, stage_part part) {
             *at = wanted[s->unit[op]] >= 0 ? wanted[s->unit[op]] : backward ? s->count - 1 : 0;
         for (uint32_t i = 0; i < data->n_operands; i++) {
             dtm_op def = def_of(s, data->operands[i]);
-            if (!def || s->part[def] != part || s->unit[def] == s->unit[op] || s->stage[s->unit[def]] != STAGE_NEEDED)
-                continue;
+            if (!def || s->part[def] != part || s->unit[def] == s->unit[op] || s->stage[s->unit[def]] != STAGE_NEEDED) continue;
             int low, high, *want = &wanted[s->unit[def]];
             reading_stages(s, op, i, STAGE_NEEDED, &low, &high);
             if (high >= 0 && (*want < 0 || (backward ? high > *want : low < *want))) *want = backward ? high : low;
@@ -261,7 +261,8 @@ static void send_operand(stages *s, dtm_op op, uint32_t operand) {
     if (s->part[def] == PART_BACKWARD && high > made) {
         s->good = false;
         dtm_error(s->module->context, get(s, op)->span, 414,
-                  "`%s`, a gradient, would have to go back from stage %d to stage %d", dtm_value_name(s->module, value), made, high);
+                  "`%s`, a gradient, would have to go back from stage %d to stage %d", dtm_value_name(s->module, value), made,
+                  high);
         return;
     }
     send_between(s, (stage_item){value, 0}, made, low);
@@ -455,7 +456,8 @@ static void home_of_op(stages *s, dtm_op op) {
     } else if (!(moves && sum)) {
         bool everywhere = data->kind == DTM_OP_REPORT || data->kind == DTM_OP_OUTPUT;
         bool weight = data->kind == DTM_OP_GRADIENT || data->kind == DTM_OP_STORE;
-        if (weight) home = s->home[data->operands[s->home[data->operands[0]].kind == HOME_ALL]]; /* a state has none of its own */
+        if (weight)
+            home = s->home[data->operands[s->home[data->operands[0]].kind == HOME_ALL]]; /* a state has none of its own */
         else if (everywhere || mixed) home = all;
         else if (sum) {
             /* a gradient is wanted where its weight is */
