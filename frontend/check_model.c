@@ -551,6 +551,17 @@ static bool check_model(dtm_checker *c) {
     return dtm_checker_block(c, c->model->block);
 }
 
+/* .., arena = 4096 {: after memory. */
+static bool read_arena(dtm_checker *c) {
+    const dtm_bindings *of = &c->model->bindings;
+    if (of->count == 1) return true;
+    dtm_name word = of->items[1].name;
+    if (of->count == 2 && strcmp(dtm_checker_text(c, word.text), "arena") == 0)
+        return dtm_checker_integer(c, of->items[1].value, 1, "`arena`", &c->module->arena_bytes);
+    dtm_error(c->context, word.span, 209, "a model of a dump has no `%s`", dtm_checker_text(c, word.text));
+    return false;
+}
+
 /* model NAME pp = 1 {: the program of the ranks of that coordinate. They stand in order, one for each. */
 static bool check_rank_model(dtm_checker *c, size_t index) {
     const dtm_binding *of = &c->model->bindings.items[0];
@@ -566,7 +577,7 @@ static bool check_rank_model(dtm_checker *c, size_t index) {
     whole->ranks[index] = c->module = dtm_module_like(whole);
     c->module->of_ranks = true;
     c->module->rank = rank;
-    bool good = check_model(c);
+    bool good = read_arena(c) && check_model(c);
     c->module = whole;
     return good;
 }

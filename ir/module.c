@@ -424,6 +424,10 @@ dtm_op dtm_enclosing(const dtm_module *module, dtm_op op, dtm_op_kind kind) {
     return 0;
 }
 
+bool dtm_along_pipeline(const dtm_module *module, const dtm_op_data *op) {
+    return module->of_ranks && op->attributes.axes >> module->settings.pipeline.axis & 1;
+}
+
 /* What `accumulate` gives is one value for all microbatches. */
 static bool multiplies(const dtm_module *module, dtm_op around, dtm_op def) {
     dtm_op_kind kind = module->ops[around].kind;

@@ -484,6 +484,8 @@ static const char *pipeline_axis(const printer *p) {
 static void print_model(const printer *p) {
     dtm_text_printf(p->out, "model %s", string_text(p, p->module->name));
     if (p->module->of_ranks) dtm_text_printf(p->out, " %s = %lld", pipeline_axis(p), (long long)p->module->rank);
+    if (p->module->of_ranks && p->module->arena_bytes)
+        dtm_text_printf(p->out, ", arena = %lld", (long long)p->module->arena_bytes);
     dtm_text_printf(p->out, " {\n");
     print_region(p, p->module->body, 1, true);
     dtm_text_printf(p->out, "}\n");

@@ -37,8 +37,9 @@ typedef struct buckets {
     dtm_value *joined;  /* by value as they were: what a bucket makes in its place, or 0 */
 } buckets;
 
-static bool is_bucketed(const dtm_op_data *op) {
-    return op->kind == DTM_OP_ALL_REDUCE && op->n_operands < MOST_MEMBERS;
+/* Sums along a pipeline stay as they are: its ranks have programs of their own, and must come to them in one order. */
+static bool is_bucketed(const dtm_module *module, const dtm_op_data *op) {
+    return op->kind == DTM_OP_ALL_REDUCE && op->n_operands < MOST_MEMBERS && !dtm_along_pipeline(module, op);
 }
 
 /* Members agree in all that one message needs: axes, dtype, sum or maximum. */
@@ -167,7 +168,7 @@ static void bucket_region(const buckets *pass, dtm_region region) {
     for (size_t i = 0; i < n_ops; i++) {
         all.position[ops[i]] = (uint32_t)i + 1;
         fix_what_is_read(&all, ops[i]);
-        if (is_bucketed(&module->ops[ops[i]])) join(&all, ops[i], i);
+        if (is_bucketed(module, &module->ops[ops[i]])) join(&all, ops[i], i);
     }
     for (size_t k = 0; k < all.count; k++) close_bucket(&all, all.open[k], ops);
     for (size_t i = 0; i < n_ops; i++)

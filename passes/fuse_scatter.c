@@ -320,6 +320,7 @@ void dtm_fuse_scatter(dtm_module *module, dtm_arena *scratch) {
     for (dtm_op op = 1; op < n; op++) {
         const dtm_op_data *data = &module->ops[op];
         if (data->kind != DTM_OP_ALL_REDUCE || !data->region || data->n_operands != 1) continue;
+        if (dtm_along_pipeline(module, data)) continue; /* its ranks do not all have what reads it */
         if (dtm_enclosing(module, op, DTM_OP_UPDATE) || dtm_value_type(module, data->operands[0])->max) continue;
         if (dtm_collective_cost_of(module, op).sends && try_scatter(&s, op)) look_again(&s);
     }

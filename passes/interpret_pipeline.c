@@ -183,7 +183,7 @@ static bool lawful(const dtm_run *run, const dtm_op_data *op, uint32_t index) {
 }
 
 bool dtm_run_meets(const dtm_run *run, const dtm_op_data *op) {
-    return run->module->of_ranks && op->attributes.axes >> run->module->settings.pipeline.axis & 1;
+    return dtm_along_pipeline(run->module, op);
 }
 
 bool dtm_run_meet(dtm_run *run, const dtm_op_data *op) {

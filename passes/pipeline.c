@@ -58,13 +58,13 @@ static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipe
     return good;
 }
 
-/* Programs of ranks go no further yet. */
+/* What comes after the passes does not take the programs of ranks yet. */
 static bool refuse_pipeline(dtm_module *module) {
     const dtm_pipeline_rule *rule = &module->settings.pipeline;
     dtm_context *context = module->context;
-    dtm_error(context, rule->span, 601, "`%s splits %s`, a pipeline: this version cuts it into stages, but does not execute it",
+    dtm_error(context, rule->span, 601, "`%s splits %s`, a pipeline: this version compiles it, but does not execute it",
               dtm_string_text(context, module->settings.mesh.axes[rule->axis].name), dtm_string_text(context, rule->repeat));
-    dtm_help(context, "remove the rule, and its axis from the mesh; `dtmc ir --after stage` shows the stages");
+    dtm_help(context, "remove the rule, and its axis from the mesh; `dtmc ir --after stage` shows its stages");
     return false;
 }
 
@@ -74,10 +74,9 @@ bool dtm_pipeline_run(dtm_module *module, const dtm_pipeline_options *options) {
         for (size_t i = 0; i < dtm_n_passes; i++)
             if (strcmp(dtm_passes[i].name, dtm_string_text(module->context, module->after)) == 0) first = i + 1;
     for (size_t i = first; i < dtm_n_passes; i++) {
-        if (module->n_ranks) return refuse_pipeline(module);
         if (!run_one(module, &dtm_passes[i], options)) return false;
         if (options->after) options->after(module, dtm_passes[i].name, options->state);
         if (options->until && strcmp(options->until, dtm_passes[i].name) == 0) break;
     }
-    return true;
+    return module->n_ranks && !options->until ? refuse_pipeline(module) : true;
 }
