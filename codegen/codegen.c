@@ -243,6 +243,8 @@ static void lower_input(dtm_generator *g, dtm_op op) {
     uint32_t index = 0;
     while (index < g->n_inputs && strcmp(g->inputs[index].name, input.name) != 0) index++;
     if (index == g->n_inputs) DTM_PUSH(g->arena, g->inputs, g->n_inputs, g->cap_inputs, input);
+    int64_t *limit = &g->inputs[index].limit; /* of all that read it */
+    if (input.limit && (!*limit || input.limit < *limit)) *limit = input.limit;
     dtm_emit(g, op, DTM_PLAN_INPUT, DTM_PLAN_HOST)->io = (dtm_plan_io){index, dtm_buffer_index(g, data->results[0]), NULL};
 }
 
@@ -286,7 +288,9 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
     dtm_plan_collective made = {.kind = dtm_collective_kind_of(data->kind), .algorithm = dtm_collective_algorithm(data),
                                 .dtype = g->buffers[tensors[0].input].dtype,
                                 .max = !dtm_fault(11) && (dtm_value_type(module_of(g), data->operands[0])->max & data->attributes.axes) != 0,
-                                .axes = data->attributes.axes, .count = data->n_operands, .tensors = tensors};
+                                .axes = data->attributes.axes,
+                                .members = data->kind == DTM_OP_ALL_REDUCE ? (uint64_t)data->attributes.number[DTM_COLLECTIVE_MEMBERS] : 0,
+                                .count = data->n_operands, .tensors = tensors};
     int64_t at = g->workspace, bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};
     int64_t *places[3] = {&made.stage_in, &made.stage_out, &made.scratch};
     for (int i = 0; i < 3; i++) {
@@ -297,9 +301,23 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
     dtm_emit(g, op, DTM_PLAN_COLLECTIVE, DTM_PLAN_NETWORK)->collective = made;
 }
 
+static void lower_message(dtm_generator *g, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    bool sends = data->kind == DTM_OP_SEND;
+    const dtm_value *values = sends ? data->operands : data->results;
+    uint32_t count = sends ? data->n_operands : data->n_results;
+    uint32_t *buffers = dtm_arena_alloc(g->arena, count * sizeof *buffers);
+    for (uint32_t i = 0; i < count; i++) buffers[i] = dtm_buffer_index(g, values[i]);
+    dtm_plan_message message = {(uint32_t)data->attributes.number[DTM_MESSAGE_PEER],
+                                dtm_enclosing(module_of(g), op, DTM_OP_BACKWARD) != 0, {count, buffers}};
+    dtm_emit(g, op, sends ? DTM_PLAN_SEND : DTM_PLAN_RECEIVE, DTM_PLAN_NETWORK)->message = message;
+}
+
 static void lower_local(dtm_generator *g, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
-    dtm_plan_copy copy = {dtm_buffer_index(g, data->operands[0]), dtm_buffer_index(g, data->results[0]), data->attributes.axes};
+    bool own = data->kind == DTM_OP_AS_TERM && data->attributes.number[DTM_AS_TERM_OWN] != 0;
+    uint16_t axes = own ? 0 : data->attributes.axes;
+    dtm_plan_copy copy = {dtm_buffer_index(g, data->operands[0]), dtm_buffer_index(g, data->results[0]), axes};
     dtm_plan_kind kind = data->kind == DTM_OP_SHARD ? DTM_PLAN_COPY : DTM_PLAN_TERM;
     dtm_emit(g, op, kind, DTM_PLAN_MOVEMENT)->copy = copy;
 }
@@ -357,6 +375,7 @@ static void lower(dtm_generator *g, dtm_op op) {
     case DTM_OP_SLICE: case DTM_OP_PAD: case DTM_OP_CONCAT: dtm_lower_shape(g, op); return;
     case DTM_OP_SHARD: case DTM_OP_AS_TERM: lower_local(g, op); return;
     case DTM_OP_ACCUMULATE: lower_accumulate(g, op); return;
+    case DTM_OP_SEND: case DTM_OP_RECEIVE: lower_message(g, op); return;
     case DTM_OP_ALL_REDUCE: case DTM_OP_ALL_GATHER: case DTM_OP_REDUCE_SCATTER: case DTM_OP_ALL_TO_ALL: case DTM_OP_PERMUTE:
         lower_collective(g, op);
         return;
@@ -392,27 +411,52 @@ static void put_in_front(dtm_generator *g) {
     g->n_instructions += before;
 }
 
-bool dtm_codegen(dtm_module *module, dtm_text *plan_c, dtm_text *kernels_c) {
-    dtm_generator g;
-    memset(&g, 0, sizeof g);
-    g.module = module;
-    g.arena = dtm_arena_create();
-    g.stored = dtm_stored(module, g.arena);
-    g.buffer_of = dtm_arena_alloc(g.arena, module->n_values * sizeof *g.buffer_of);
-    g.weight_of = dtm_arena_alloc(g.arena, module->n_values * sizeof *g.weight_of);
-    g.workspace_bytes = dtm_workspace_most(module, false);
-    g.workspace = module->arena_bytes - g.workspace_bytes - dtm_constants_bytes(module);
-    DTM_PUSH(g.arena, g.extents, g.n_extents, g.cap_extents, (dtm_plan_extent){0});
-    DTM_PUSH(g.arena, g.sizes, g.n_sizes, g.cap_sizes, (dtm_plan_size){0});
-    DTM_PUSH(g.arena, g.loops, g.n_loops, g.cap_loops, (dtm_plan_loop){0});
-    DTM_PUSH(g.arena, g.buffers, g.n_buffers, g.cap_buffers, (dtm_plan_buffer){.modulus = 1});
-    dtm_walk(module, add_weights, &g);
-    walk(&g, module->body);
-    if (!g.failed) {
-        put_in_front(&g);
-        dtm_write_plan(&g, plan_c);
-        dtm_write_kernels(&g, kernels_c);
+/* The plan of one module; kernels and inputs go on from those of an earlier one. */
+static void generate(dtm_generator *g, dtm_module *module) {
+    g->module = module;
+    g->stored = dtm_stored(module, g->arena);
+    g->buffer_of = dtm_arena_alloc(g->arena, module->n_values * sizeof *g->buffer_of);
+    g->weight_of = dtm_arena_alloc(g->arena, module->n_values * sizeof *g->weight_of);
+    g->workspace_bytes = dtm_workspace_most(module, false);
+    g->workspace = module->arena_bytes - g->workspace_bytes - dtm_constants_bytes(module);
+    DTM_PUSH(g->arena, g->extents, g->n_extents, g->cap_extents, (dtm_plan_extent){0});
+    DTM_PUSH(g->arena, g->sizes, g->n_sizes, g->cap_sizes, (dtm_plan_size){0});
+    DTM_PUSH(g->arena, g->loops, g->n_loops, g->cap_loops, (dtm_plan_loop){0});
+    DTM_PUSH(g->arena, g->buffers, g->n_buffers, g->cap_buffers, (dtm_plan_buffer){.modulus = 1});
+    dtm_walk(module, add_weights, g);
+    walk(g, module->body);
+    if (!g->failed) put_in_front(g);
+}
+
+/* What the generators of a pipeline's ranks share is what the last of them has. */
+static void share(dtm_generator *all, size_t count) {
+    const dtm_generator *last = &all[count - 1];
+    for (size_t i = 0; i < count; i++) {
+        all[i].kernels = last->kernels, all[i].n_kernels = last->n_kernels;
+        all[i].inputs = last->inputs, all[i].n_inputs = last->n_inputs;
     }
-    dtm_arena_destroy(g.arena);
-    return !g.failed;
+}
+
+bool dtm_codegen(dtm_module *module, dtm_text *plan_c, dtm_text *kernels_c) {
+    dtm_arena *arena = dtm_arena_create();
+    size_t count = module->n_ranks ? module->n_ranks : 1;
+    dtm_generator *all = dtm_arena_alloc(arena, count * sizeof *all);
+    bool good = true;
+    for (size_t i = 0; i < count && good; i++) {
+        dtm_generator *g = &all[i];
+        g->arena = arena;
+        g->stage = i;
+        g->n_stages = module->n_ranks;
+        if (i) g->kernels = g[-1].kernels, g->n_kernels = g[-1].n_kernels, g->cap_kernels = g[-1].cap_kernels;
+        if (i) g->inputs = g[-1].inputs, g->n_inputs = g[-1].n_inputs, g->cap_inputs = g[-1].cap_inputs;
+        generate(g, module->n_ranks ? module->ranks[i] : module);
+        good = !g->failed;
+    }
+    if (good) {
+        share(all, count);
+        dtm_write_plans(all, count, plan_c);
+        dtm_write_kernels(&all[0], kernels_c);
+    }
+    dtm_arena_destroy(arena);
+    return good;
 }

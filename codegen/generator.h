@@ -39,6 +39,7 @@ typedef struct dtm_generator {
     int64_t update_chunks;   /* bytes given out of what lies behind the workspace for sums of the update */
     int64_t workspace_bytes; /* behind it lies what a program makes once */
     int64_t step_bytes;  /* bytes after it that seed and step take */
+    size_t stage, n_stages; /* of a pipeline: the coordinate that this plan is of, and how many plans there are; 0: no pipeline */
 } dtm_generator;
 
 /* ---- tables ---- */
@@ -123,7 +124,8 @@ void dtm_c_number(dtm_dtype dtype, double number, dtm_text *out);
 
 /* ---- writing ---- */
 
-void dtm_write_plan(dtm_generator *g, dtm_text *out);
+/* Of a pipeline the plans of all its ranks, which share kernels and inputs. */
+void dtm_write_plans(dtm_generator *all, size_t count, dtm_text *out);
 void dtm_write_kernels(dtm_generator *g, dtm_text *out);
 void dtm_sha256(const void *data, size_t bytes, unsigned char digest[32]);
 

@@ -119,7 +119,7 @@ uint32_t dtm_loop_index(dtm_generator *g, dtm_op op) {
     if (!op) return 0;
     const dtm_op_data *data = dtm_op_get(g->module, op);
     dtm_plan_loop loop = {dtm_string_text(g->module->context, data->attributes.name), data->attributes.copies, 0,
-                          data->kind == DTM_OP_MICROBATCH};
+                          data->kind == DTM_OP_MICROBATCH, data->attributes.from};
     dtm_op outer = dtm_enclosing(g->module, op, DTM_OP_REPEAT);
     if (!loop.microbatch && outer) loop.parent = dtm_loop_index(g, outer);
     for (uint32_t l = 1; l < g->n_loops; l++)

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-static const char *const kinds[] = {"REPEAT", "END", "KERNEL", "MATMUL", "COLLECTIVE", "COPY", "TERM", "SCALAR", "INPUT",
-                                    "REPORT", "OUTPUT", "GRADIENT"};
+static const char *const kinds[] = {"REPEAT", "END", "KERNEL", "MATMUL", "COLLECTIVE", "SEND", "RECEIVE", "COPY", "TERM",
+                                    "SCALAR", "INPUT", "REPORT", "OUTPUT", "GRADIENT"};
 static const char *const phases[] = {"FORWARD", "BACKWARD", "UPDATE"};
 static const char *const categories[] = {"CONTROL",   "PRODUCT", "ATTENTION", "ROWS",      "ELEMENTWISE", "REDUCTION",
                                          "LOOKUP",    "MOVEMENT", "OPTIMIZER", "NETWORK",  "HOST"};
@@ -46,8 +46,17 @@ static void list(dtm_text *out, const dtm_plan_list *items) {
 
 /* ---- tables ---- */
 
+/* Of a pipeline there are several of each. */
+static const char *table_name(const dtm_generator *g, const char *name) {
+    return g->n_stages ? dtm_arena_printf(g->arena, "%s_%zu", name, g->stage) : name;
+}
+
+static void begin_table(const dtm_generator *g, dtm_text *out, const char *type, const char *name) {
+    dtm_text_printf(out, "static const %s %s[] = {\n", type, table_name(g, name));
+}
+
 static void write_extents(const dtm_generator *g, dtm_text *out) {
-    dtm_text_printf(out, "static const dtm_plan_extent extents[] = {\n");
+    begin_table(g, out, "dtm_plan_extent", "extents");
     for (size_t e = 0; e < g->n_extents; e++) {
         const dtm_plan_extent *x = &g->extents[e];
         dtm_text_printf(out, "    /* %zu */ {", e);
@@ -68,7 +77,7 @@ static void write_atom(dtm_text *out, uint32_t atom) {
 }
 
 static void write_sizes(const dtm_generator *g, dtm_text *out) {
-    dtm_text_printf(out, "static const dtm_plan_size sizes[] = {\n");
+    begin_table(g, out, "dtm_plan_size", "sizes");
     for (size_t i = 0; i < g->n_sizes; i++) {
         const dtm_plan_size *s = &g->sizes[i];
         dtm_text_printf(out, "    /* %zu */ {%lld, %lld, %u, {", i, (long long)s->base, (long long)s->factor, s->count);
@@ -78,18 +87,21 @@ static void write_sizes(const dtm_generator *g, dtm_text *out) {
         }
         dtm_text_printf(out, s->count ? "}},\n" : "0}},\n");
     }
-    dtm_text_printf(out, "};\n\nstatic const dtm_plan_loop loops[] = {\n");
+    dtm_text_printf(out, "};\n\n");
+    begin_table(g, out, "dtm_plan_loop", "loops");
     for (size_t i = 0; i < g->n_loops; i++) {
         const dtm_plan_loop *l = &g->loops[i];
         dtm_text_printf(out, "    /* %zu */ {", i);
         quoted(out, l->name);
-        dtm_text_printf(out, ", %lld, %u, %s},\n", (long long)l->copies, l->parent, l->microbatch ? "true" : "false");
+        dtm_text_printf(out, ", %lld, %u, %s", (long long)l->copies, l->parent, l->microbatch ? "true" : "false");
+        if (l->first) dtm_text_printf(out, ", .first = %lld", (long long)l->first);
+        dtm_text_printf(out, "},\n");
     }
     dtm_text_printf(out, "};\n\n");
 }
 
 static void write_buffers(const dtm_generator *g, dtm_text *out) {
-    dtm_text_printf(out, "static const dtm_plan_buffer buffers[] = {\n");
+    begin_table(g, out, "dtm_plan_buffer", "buffers");
     for (size_t i = 0; i < g->n_buffers; i++) {
         const dtm_plan_buffer *b = &g->buffers[i];
         dtm_text_printf(out, "    /* %zu */ {", i);
@@ -117,7 +129,7 @@ static void write_dims(dtm_text *out, const dtm_plan_dim *dims, int rank) {
 }
 
 static void write_weights(const dtm_generator *g, dtm_text *out) {
-    dtm_text_printf(out, "static const dtm_plan_weight weights[] = {\n");
+    begin_table(g, out, "dtm_plan_weight", "weights");
     for (size_t i = 0; i < g->n_weights; i++) {
         const dtm_plan_weight *w = &g->weights[i];
         dtm_text_printf(out, "    /* %zu */ {", i);
@@ -134,7 +146,11 @@ static void write_weights(const dtm_generator *g, dtm_text *out) {
         dtm_text_printf(out, ", .line = %u},\n", w->line);
     }
     if (!g->n_weights) dtm_text_printf(out, "    {NULL, 0, 0, {{NULL, 0}}, DTM_PLAN_ZEROS, 0, 0, false, false, false, 0},\n");
-    dtm_text_printf(out, "};\n\nstatic const dtm_plan_input inputs[] = {\n");
+    dtm_text_printf(out, "};\n\n");
+}
+
+static void write_inputs(const dtm_generator *g, dtm_text *out) {
+    dtm_text_printf(out, "static const dtm_plan_input inputs[] = {\n");
     for (size_t i = 0; i < g->n_inputs; i++) {
         const dtm_plan_input *x = &g->inputs[i];
         dtm_text_printf(out, "    /* %zu */ {", i);
@@ -169,8 +185,10 @@ static void write_collective(dtm_text *out, const dtm_plan_collective *c) {
     dtm_text_printf(out, ".collective = {DTM_COLLECTIVE_%s, DTM_ALGORITHM_%s, DTM_PLAN_%s, %s, 0x%x, %u, (const dtm_plan_tensor[]){",
                     collectives[c->kind], algorithms[c->algorithm], dtypes[c->dtype], c->max ? "true" : "false", c->axes, c->count);
     for (uint32_t i = 0; i < c->count; i++) dtm_text_printf(out, "%s{%u, %u}", i ? ", " : "", c->tensors[i].input, c->tensors[i].output);
-    dtm_text_printf(out, "}, .stage_in = %lld, .stage_out = %lld, .scratch = %lld}", (long long)c->stage_in, (long long)c->stage_out,
+    dtm_text_printf(out, "}, .stage_in = %lld, .stage_out = %lld, .scratch = %lld", (long long)c->stage_in, (long long)c->stage_out,
                     (long long)c->scratch);
+    if (c->members) dtm_text_printf(out, ", .members = 0x%llx", (unsigned long long)c->members);
+    dtm_text_printf(out, "}");
 }
 
 static void write_launch(const dtm_generator *g, dtm_text *out, const dtm_plan_launch *k) {
@@ -197,6 +215,11 @@ static void write_payload(const dtm_generator *g, dtm_text *out, const dtm_plan_
     case DTM_PLAN_KERNEL: write_launch(g, out, &i->kernel); return;
     case DTM_PLAN_MATMUL: write_matmul(out, &i->matmul); return;
     case DTM_PLAN_COLLECTIVE: write_collective(out, &i->collective); return;
+    case DTM_PLAN_SEND: case DTM_PLAN_RECEIVE:
+        dtm_text_printf(out, ".message = {%u, %s, ", i->message.peer, i->message.backward ? "true" : "false");
+        list(out, &i->message.buffers);
+        dtm_text_printf(out, "}");
+        return;
     case DTM_PLAN_COPY: case DTM_PLAN_TERM:
         dtm_text_printf(out, ".copy = {%u, %u, 0x%x}", i->copy.input, i->copy.output, i->copy.axes);
         return;
@@ -214,7 +237,7 @@ static void write_payload(const dtm_generator *g, dtm_text *out, const dtm_plan_
 }
 
 static void write_instructions(const dtm_generator *g, dtm_text *out) {
-    dtm_text_printf(out, "static const dtm_plan_instruction instructions[] = {\n");
+    begin_table(g, out, "dtm_plan_instruction", "instructions");
     for (size_t n = 0; n < g->n_instructions; n++) {
         const dtm_plan_instruction *i = &g->instructions[n];
         dtm_text_printf(out, "    /* %zu */ {DTM_PLAN_%s, DTM_PLAN_%s, DTM_PLAN_%s, ", n, kinds[i->kind], phases[i->phase],
@@ -286,40 +309,64 @@ static void write_head(const dtm_generator *g, dtm_text *out) {
     dtm_text_printf(out, "},\n");
 }
 
-void dtm_write_plan(dtm_generator *g, dtm_text *out) {
-    dtm_text head = {g->arena, NULL, 0, 0}, body = {g->arena, NULL, 0, 0}, kernels = {g->arena, NULL, 0, 0};
-    dtm_write_kernels(g, &kernels);
-    write_extents(g, &body);
-    write_sizes(g, &body);
-    write_buffers(g, &body);
-    write_weights(g, &body);
-    write_instructions(g, &body);
-    write_head(g, &head);
-    dtm_text whole = {g->arena, NULL, 0, 0};
-    dtm_text_append(&whole, body.data, body.length);
-    dtm_text_append(&whole, head.data, head.length);
-    dtm_text_append(&whole, kernels.data, kernels.length);
+static void write_tables(const dtm_generator *g, dtm_text *out) {
+    write_extents(g, out);
+    write_sizes(g, out);
+    write_buffers(g, out);
+    write_weights(g, out);
+    write_instructions(g, out);
+}
+
+static void write_plan(const dtm_generator *g, const char *digits, dtm_text *out) {
+    bool first = g->stage == 0; /* the one that the runtime knows by name */
+    dtm_text_printf(out, "%sconst dtm_plan %s = {\n", first ? "" : "static ", first ? "dtm_program_plan" : table_name(g, "plan"));
+    write_head(g, out);
+    if (g->n_stages)
+        dtm_text_printf(out, "    .stage_axis = %u,\n    .n_stages = %zu,\n    .stages = stages,\n", g->module->settings.pipeline.axis,
+                        g->n_stages);
+    dtm_text_printf(out, "    .hash = \"%s\",\n    .source = %lluu,\n#ifdef DTM_ISAS\n"
+                         "    .kernels = {dtm_kernels_v1, dtm_kernels_v3, dtm_kernels_v4},\n#else\n"
+                         "    .kernels = {dtm_kernels_v1, NULL, NULL},\n#endif\n    .n_start = %zu,\n",
+                    digits, (unsigned long long)g->module->source_hash, g->n_start);
+    dtm_text_printf(out, "    .n_kernels = %zu,\n    .n_extents = %zu,\n    .n_sizes = %zu,\n    .n_loops = %zu,\n    .n_buffers = %zu,\n"
+                         "    .n_weights = %zu,\n    .n_inputs = %zu,\n    .n_instructions = %zu,\n",
+                    g->n_kernels, g->n_extents, g->n_sizes, g->n_loops, g->n_buffers, g->n_weights, g->n_inputs, g->n_instructions);
+    static const char *const tables[] = {"extents", "sizes", "loops", "buffers", "weights", "instructions"};
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+        dtm_text_printf(out, "    .%s = %s,\n", tables[t], table_name(g, tables[t]));
+    dtm_text_printf(out, "    .inputs = inputs,\n};\n");
+}
+
+static void write_digest(const dtm_text *text, char digits[65]) {
     unsigned char digest[32];
-    dtm_sha256(whole.data, whole.length, digest);
+    dtm_sha256(text->data, text->length, digest);
+    for (int i = 0; i < 32; i++) snprintf(digits + 2 * i, 3, "%02x", digest[i]);
+}
+
+void dtm_write_plans(dtm_generator *all, size_t count, dtm_text *out) {
+    dtm_text whole = {all->arena, NULL, 0, 0}, tables = {all->arena, NULL, 0, 0};
+    write_inputs(all, &tables);
+    for (size_t i = 0; i < count; i++) write_tables(&all[i], &tables);
+    dtm_text_append(&whole, tables.data, tables.length);
+    for (size_t i = 0; i < count; i++) write_head(&all[i], &whole);
+    dtm_write_kernels(all, &whole);
+    char digits[65];
+    write_digest(&whole, digits);
     dtm_text_printf(out, "/* The plan of %s, written by dtmc. runtime/plan.h says what it means. */\n"
                          "#include \"runtime/plan.h\"\n\n#include <math.h>\n#include <stddef.h>\n\n"
                          "#ifndef DTM_VERSION\n#define DTM_VERSION \"\"\n#endif\n\n"
                          "extern const dtm_plan_kernel dtm_kernels_v1[];\n"
                          "#ifdef DTM_ISAS\nextern const dtm_plan_kernel dtm_kernels_v3[], dtm_kernels_v4[];\n#endif\n\n",
-                    dtm_string_text(g->module->context, g->module->name));
-    dtm_text_append(out, body.data, body.length);
-    dtm_text_printf(out, "const dtm_plan dtm_program_plan = {\n");
-    dtm_text_append(out, head.data, head.length);
-    dtm_text_printf(out, "    .hash = \"");
-    for (int i = 0; i < 32; i++) dtm_text_printf(out, "%02x", digest[i]);
-    dtm_text_printf(out, "\",\n    .source = %lluu,\n#ifdef DTM_ISAS\n    .kernels = {dtm_kernels_v1, dtm_kernels_v3, dtm_kernels_v4},\n#else\n"
-                         "    .kernels = {dtm_kernels_v1, NULL, NULL},\n#endif\n    .n_start = %zu,\n",
-                    (unsigned long long)g->module->source_hash, g->n_start);
-    dtm_text_printf(out, "    .n_kernels = %zu,\n    .n_extents = %zu,\n    .n_sizes = %zu,\n    .n_loops = %zu,\n    .n_buffers = %zu,\n"
-                         "    .n_weights = %zu,\n    .n_inputs = %zu,\n    .n_instructions = %zu,\n",
-                    g->n_kernels, g->n_extents, g->n_sizes, g->n_loops, g->n_buffers, g->n_weights, g->n_inputs, g->n_instructions);
-    dtm_text_printf(out, "    .extents = extents,\n    .sizes = sizes,\n    .loops = loops,\n    .buffers = buffers,\n    .weights = weights,\n"
-                         "    .inputs = inputs,\n    .instructions = instructions,\n};\n");
+                    dtm_string_text(all->module->context, all->module->name));
+    dtm_text_append(out, tables.data, tables.length);
+    if (all->n_stages) {
+        dtm_text_printf(out, "static const dtm_plan");
+        for (size_t i = 1; i < count; i++) dtm_text_printf(out, "%s plan_%zu", i > 1 ? "," : "", i);
+        dtm_text_printf(out, "%s\nstatic const dtm_plan *const stages[] = {&dtm_program_plan", count > 1 ? ";" : " *none;");
+        for (size_t i = 1; i < count; i++) dtm_text_printf(out, ", &plan_%zu", i);
+        dtm_text_printf(out, "};\n\n");
+    }
+    for (size_t i = 0; i < count; i++) write_plan(&all[i], digits, out);
 }
 
 /* ---- kernels.c ---- */

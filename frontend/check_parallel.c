@@ -92,7 +92,7 @@ static bool read_microbatches(dtm_checker *c, const dtm_expr *value, dtm_span sp
 /* ---- AXIS splits REPEAT with SETTINGS ---- */
 
 static const char *const pipeline_words[] = {"schedule", "microbatches", "chunks", "stages"};
-static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "zbh1", "zbv", "dualpipe", "dualpipev", "auto"};
+static const char *const schedule_names[] = {"sequential", "gpipe", "1f1b", "interleaved", "zbh1", "zbv", "dualpipe", "dualpipev", "auto"};
 
 static bool read_schedule(dtm_checker *c, const dtm_expr *value, dtm_pipeline_rule *rule) {
     dtm_string name = value->kind == DTM_EXPR_NAME || value->kind == DTM_EXPR_NUMBER ? value->text : 0;
@@ -121,6 +121,12 @@ static bool read_stages(dtm_checker *c, const dtm_expr *list, dtm_pipeline_rule 
     for (size_t i = 0; i < count; i++)
         if (!dtm_section_whole(c, list->items[i], "a stage", 0, &rule->stages[i])) return false;
     return true;
+}
+
+static bool refuse_two(dtm_checker *c, dtm_span span) {
+    dtm_checker_refuse(c, span, "`microbatches` beside those of a pipeline", "give the pipeline all of them");
+    dtm_note(c->context, c->module->settings.microbatches_span, "the others are here");
+    return false;
 }
 
 static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_names *names) {
@@ -152,6 +158,7 @@ static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_na
                  dtm_checker_text(c, rule.repeat));
         return false;
     }
+    if (settings->microbatches_span.file) return refuse_two(c, microbatches->span);
     if (!read_schedule(c, schedule, &rule) || !read_microbatches(c, microbatches, s->span)) return false;
     if (chunks && !dtm_section_whole(c, chunks, "`chunks`", 1, &rule.chunks)) return false;
     if (stages && !read_stages(c, stages, &rule)) return false;
@@ -429,6 +436,7 @@ static bool read_rule(dtm_checker *c, const dtm_statement *s, const model_names 
     case DTM_STATEMENT_RECOMPUTE: return read_recompute(c, s);
     case DTM_STATEMENT_MICROBATCHES:
         if (!settings->microbatches_span.file) return read_microbatches(c, s->value, s->span);
+        if (settings->pipeline.present) return refuse_two(c, s->span);
         dtm_error(c->context, s->span, 207, "`microbatches` is set twice");
         dtm_note(c->context, settings->microbatches_span, "first here");
         dtm_help(c->context, "remove one of the two");

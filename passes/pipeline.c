@@ -58,13 +58,16 @@ static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipe
     return good;
 }
 
-/* What comes after the passes does not take the programs of ranks yet. */
-static bool refuse_pipeline(dtm_module *module) {
+/* The microbatches of a pipeline go through it one after the other, so far. */
+static bool accept_schedule(dtm_module *module) {
     const dtm_pipeline_rule *rule = &module->settings.pipeline;
     dtm_context *context = module->context;
-    dtm_error(context, rule->span, 601, "`%s splits %s`, a pipeline: this version compiles it, but does not execute it",
-              dtm_string_text(context, module->settings.mesh.axes[rule->axis].name), dtm_string_text(context, rule->repeat));
-    dtm_help(context, "remove the rule, and its axis from the mesh; `dtmc ir --after stage` shows its stages");
+    const char *schedule = dtm_string_text(context, rule->schedule);
+    if (strcmp(schedule, "sequential") == 0) return true;
+    dtm_error(context, rule->span, 601, "`%s splits %s` with the schedule `%s`: this version compiles it, but does not execute it",
+              dtm_string_text(context, module->settings.mesh.axes[rule->axis].name), dtm_string_text(context, rule->repeat), schedule);
+    dtm_help(context, "schedule = sequential sends one microbatch after the other through the stages; `dtmc ir --after stage` "
+                      "shows them");
     return false;
 }
 
@@ -78,5 +81,5 @@ bool dtm_pipeline_run(dtm_module *module, const dtm_pipeline_options *options) {
         if (options->after) options->after(module, dtm_passes[i].name, options->state);
         if (options->until && strcmp(options->until, dtm_passes[i].name) == 0) break;
     }
-    return module->n_ranks && !options->until ? refuse_pipeline(module) : true;
+    return module->n_ranks && !options->until ? accept_schedule(module) : true;
 }

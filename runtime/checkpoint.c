@@ -11,11 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The tensors of a file: those weights that `wanted` chooses, copy by copy. first[w] is the index of weight w's first.
- */
+/* The tensors of a file: those weights that `wanted` chooses, of all ranks' plans, copy by copy. By weight of this rank's
+ * plan: the index of its first copy, and whether a rank before this one on a pipeline's axis holds it too. */
 typedef struct tensor_list {
     dtm_stored_tensor *tensors;
     int64_t count, *first;
+    bool *held_before;
 } tensor_list;
 
 static bool is_weight(const dtm_plan_weight *w) {
@@ -30,6 +31,7 @@ static void free_list(tensor_list *list) {
     for (int64_t i = 0; i < list->count; i++) free((char *)list->tensors[i].name);
     free(list->tensors);
     free(list->first);
+    free(list->held_before);
 }
 
 static bool add_weight(const dtm_plan *plan, const dtm_plan_weight *w, tensor_list *list) {
@@ -45,16 +47,42 @@ static bool add_weight(const dtm_plan *plan, const dtm_plan_weight *w, tensor_li
     return true;
 }
 
+static int64_t find_tensor(const tensor_list *list, const char *name) {
+    for (int64_t i = 0; i < list->count; i++)
+        if (strcmp(list->tensors[i].name, name) == 0) return i;
+    return -1;
+}
+
+/* Weights of one plan that are not in the list yet; `own`: it is this rank's. */
+static bool list_plan(const dtm_plan *plan, bool own, bool (*wanted)(const dtm_plan_weight *), tensor_list *list) {
+    int64_t earlier = list->count;
+    bool ok = true;
+    for (uint32_t w = 0; ok && w < plan->n_weights; w++) {
+        char name[512];
+        dtm_weight_name(plan, &plan->weights[w], 0, name, sizeof name);
+        int64_t known = earlier ? find_tensor(list, name) : -1;
+        if (own) list->first[w] = known >= 0 ? known : list->count;
+        if (own) list->held_before[w] = known >= 0;
+        if (known < 0 && wanted(&plan->weights[w])) ok = add_weight(plan, &plan->weights[w], list);
+    }
+    return ok;
+}
+
 static bool list_tensors(const dtm_plan *plan, bool (*wanted)(const dtm_plan_weight *), tensor_list *list,
                          dtm_status *status) {
     int64_t most = 1;
-    for (uint32_t w = 0; w < plan->n_weights; w++) most += dtm_weight_copies(plan, &plan->weights[w]);
+    uint32_t plans = plan->n_stages ? plan->n_stages : 1;
+    for (uint32_t s = 0; s < plans; s++) {
+        const dtm_plan *of = plan->n_stages ? plan->stages[s] : plan;
+        for (uint32_t w = 0; w < of->n_weights; w++) most += dtm_weight_copies(of, &of->weights[w]);
+    }
     *list = (tensor_list){.tensors = calloc((size_t)most, sizeof *list->tensors),
-                          .first = calloc((size_t)plan->n_weights + 1, sizeof *list->first)};
-    bool ok = list->tensors && list->first;
-    for (uint32_t w = 0; ok && w < plan->n_weights; w++) {
-        list->first[w] = list->count;
-        if (wanted(&plan->weights[w])) ok = add_weight(plan, &plan->weights[w], list);
+                          .first = calloc((size_t)plan->n_weights + 1, sizeof *list->first),
+                          .held_before = calloc((size_t)plan->n_weights + 1, sizeof *list->held_before)};
+    bool ok = list->tensors && list->first && list->held_before;
+    for (uint32_t s = 0; ok && s < plans; s++) {
+        const dtm_plan *of = plan->n_stages ? plan->stages[s] : plan;
+        ok = list_plan(of, of == plan, wanted, list);
     }
     return ok || dtm_status_fail(status, "out of memory for the names of the weights");
 }
@@ -229,7 +257,7 @@ static bool save_weight(dtm_rank *rank, output *out, uint32_t index, dtm_status 
     const dtm_plan_weight *w = &rank->plan->weights[index];
     dtm_box box = dtm_rank_box(rank, w->buffer);
     int64_t begin[DTM_PLAN_RANK], end[DTM_PLAN_RANK];
-    if (w->state || !dtm_rank_owns(rank, w->buffer) || dtm_box_elements(&box) == 0) return true;
+    if (w->state || out->list.held_before[index] || !dtm_rank_owns(rank, w->buffer) || dtm_box_elements(&box) == 0) return true;
     bounds_of(&box, begin, end);
     for (int64_t copy = 0; copy < dtm_weight_copies(rank->plan, w); copy++)
         if (!dtm_safetensors_write(out->writer, out->list.first[index] + copy, begin, end,
@@ -304,7 +332,7 @@ bool dtm_gradient_write(dtm_rank *rank, const dtm_plan_io *gradient, dtm_status 
     const void *data = dtm_rank_buffer(rank, gradient->buffer);
     float *made = NULL;
     spread s;
-    if (!dtm_rank_owns(rank, gradient->buffer)) return true;
+    if (out->list.held_before[gradient->index] || !dtm_rank_owns(rank, gradient->buffer)) return true;
     bool lacks = spread_of(rank, w, gradient->buffer, &s);
     if (dtm_box_elements(&s.box) == 0) return true;
     if (lacks) data = made = spread_out(&s, data, status);

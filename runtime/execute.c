@@ -280,6 +280,12 @@ typedef struct walk {
     int depth;
 } walk;
 
+/* How far copy numbers of the whole program are ahead of those here: of a pipeline's stage the copies before it. */
+static int64_t first_copy(const dtm_plan *plan, uint32_t loop) {
+    const dtm_plan_loop *l = &plan->loops[loop];
+    return (l->parent ? first_copy(plan, l->parent) * l->copies : 0) + l->first;
+}
+
 static void begin_copy(dtm_rank *rank, const walk *w) {
     uint32_t loop = w->open[w->depth - 1].loop;
     const dtm_plan_loop *l = &rank->plan->loops[loop];
@@ -288,7 +294,7 @@ static void begin_copy(dtm_rank *rank, const walk *w) {
     if (l->microbatch)
         dtm_rank_set_microbatch(rank, number);
     else
-        dtm_rank_set_copy(rank, rank->copies[loop]);
+        dtm_rank_set_copy(rank, rank->copies[loop] + first_copy(rank->plan, loop));
 }
 
 /* Returns the instruction to go on with. */
@@ -334,6 +340,9 @@ static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *st
         return true;
     case DTM_PLAN_COLLECTIVE:
         return dtm_run_collective(rank, index, status);
+    case DTM_PLAN_SEND:
+    case DTM_PLAN_RECEIVE:
+        return dtm_run_message(rank, index, status);
     case DTM_PLAN_COPY:
         dtm_run_copy(rank, &at->copy);
         return true;

@@ -129,7 +129,7 @@ int64_t dtm_weight_elements(const dtm_plan_weight *weight) {
 static int64_t number_in(const dtm_plan *plan, uint32_t loop, int64_t copy, const char *name, size_t length) {
     for (; loop; loop = plan->loops[loop].parent) {
         const dtm_plan_loop *l = &plan->loops[loop];
-        if (strlen(l->name) == length && strncmp(l->name, name, length) == 0) return copy % l->copies;
+        if (strlen(l->name) == length && strncmp(l->name, name, length) == 0) return l->first + copy % l->copies;
         copy /= l->copies;
     }
     return -1;

@@ -10,21 +10,42 @@
 #include <time.h>
 #include <unistd.h>
 
-int64_t dtm_parameters(const dtm_plan *plan) {
+static bool holds(const dtm_plan *plan, const char *name) {
+    for (uint32_t w = 0; w < plan->n_weights; w++) {
+        char other[512];
+        dtm_weight_name(plan, &plan->weights[w], 0, other, sizeof other);
+        if (strcmp(name, other) == 0) return true;
+    }
+    return false;
+}
+
+/* Whether a plan before this one of the same pipeline has the weight too. */
+static bool counted_before(const dtm_plan *plan, const dtm_plan_weight *weight) {
+    char name[512];
+    dtm_weight_name(plan, weight, 0, name, sizeof name);
+    for (uint32_t s = 0; s < plan->n_stages && plan->stages[s] != plan; s++)
+        if (holds(plan->stages[s], name)) return true;
+    return false;
+}
+
+/* Elements of the weights of all stages, each once. */
+static int64_t count_weights(const dtm_plan *plan, bool frozen_only) {
     int64_t count = 0;
-    for (uint32_t w = 0; w < plan->n_weights; w++)
-        if (!plan->weights[w].state)
-            count += dtm_weight_elements(&plan->weights[w]) * dtm_weight_copies(plan, &plan->weights[w]);
+    uint32_t plans = plan->n_stages ? plan->n_stages : 1;
+    for (uint32_t s = 0; s < plans; s++) {
+        const dtm_plan *of = plan->n_stages ? plan->stages[s] : plan;
+        for (uint32_t w = 0; w < of->n_weights; w++) {
+            const dtm_plan_weight *weight = &of->weights[w];
+            if (weight->state || (frozen_only && !weight->frozen) || counted_before(of, weight)) continue;
+            count += dtm_weight_elements(weight) * dtm_weight_copies(of, weight);
+        }
+    }
     return count;
 }
 
-static int64_t frozen_parameters(const dtm_plan *plan) {
-    int64_t count = 0;
-    for (uint32_t w = 0; w < plan->n_weights; w++)
-        if (plan->weights[w].frozen)
-            count += dtm_weight_elements(&plan->weights[w]) * dtm_weight_copies(plan, &plan->weights[w]);
-    return count;
-}
+int64_t dtm_parameters(const dtm_plan *plan) { return count_weights(plan, false); }
+
+static int64_t frozen_parameters(const dtm_plan *plan) { return count_weights(plan, true); }
 
 static const char *compiler_of(const dtm_plan *plan) {
     return plan->compiler && *plan->compiler ? plan->compiler : DTM_RUNTIME_VERSION;
@@ -57,6 +78,18 @@ static void print_mesh(const dtm_plan *plan) {
     if (plan->microbatches > 1) printf("microbatches %lld\n", (long long)plan->microbatches);
 }
 
+static void print_memory(const dtm_plan *plan) {
+    char which[64] = "a rank";
+    for (uint32_t p = 0; p < plan->n_stages; p++)
+        if (plan->stages[p] == plan) snprintf(which, sizeof which, "a rank with %s = %u", plan->axes[plan->stage_axis].name, p);
+    printf("memory       %.2f MiB %s, besides the threads' scratch\n", (double)plan->arena_bytes / 1048576, which);
+    memory_kind kinds[MEMORY_KINDS];
+    memory_kinds(plan, kinds);
+    for (int i = 0; i < MEMORY_KINDS; i++)
+        printf("             %-14s %12.2f MiB\n", kinds[i].name, (double)kinds[i].bytes / 1048576);
+    if (plan->memory.peak) printf("             most lives at %s\n", plan->memory.peak);
+}
+
 static void print_train(const dtm_plan *plan) {
     const dtm_plan_train *t = &plan->train;
     static const char *const schedules[] = {"constant", "linear", "cosine"};
@@ -81,12 +114,8 @@ void dtm_info_print(const dtm_plan *plan) {
         printf("]\n");
     }
     print_train(plan);
-    printf("memory       %.2f MiB a rank, besides the threads' scratch\n", (double)plan->arena_bytes / 1048576);
-    memory_kind kinds[MEMORY_KINDS];
-    memory_kinds(plan, kinds);
-    for (int i = 0; i < MEMORY_KINDS; i++)
-        printf("             %-14s %12.2f MiB\n", kinds[i].name, (double)kinds[i].bytes / 1048576);
-    if (plan->memory.peak) printf("             most lives at %s\n", plan->memory.peak);
+    print_memory(plan);
+    for (uint32_t p = 1; p < plan->n_stages; p++) print_memory(plan->stages[p]);
     printf("source       %016llx\n", (unsigned long long)plan->source);
     printf("plan         %s\n", plan->hash);
     printf("compiler     dtmc %s\n", compiler_of(plan));
@@ -147,6 +176,19 @@ static void put_memory(dtm_json_writer *w, const dtm_plan *plan) {
     dtm_json_end_object(w);
 }
 
+/* Of a pipeline: the memory of the ranks of each coordinate. */
+static void put_stages(dtm_json_writer *w, const dtm_plan *plan) {
+    if (!plan->n_stages) return;
+    dtm_json_key(w, "stages");
+    dtm_json_begin_array(w);
+    for (uint32_t s = 0; s < plan->n_stages; s++) {
+        dtm_json_begin_object(w);
+        put_memory(w, plan->stages[s]);
+        dtm_json_end_object(w);
+    }
+    dtm_json_end_array(w);
+}
+
 static void put_train(dtm_json_writer *w, const dtm_plan *plan) {
     const dtm_plan_train *t = &plan->train;
     if (!t->present) return;
@@ -190,6 +232,7 @@ bool dtm_info_print_json(const dtm_plan *plan) {
     put_inputs(&w, plan);
     put_train(&w, plan);
     put_memory(&w, plan);
+    put_stages(&w, plan);
     dtm_json_end_object(&w);
     if (!w.failed) puts(w.data);
     free(w.data);

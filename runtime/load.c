@@ -73,7 +73,7 @@ static part_note note_of(const dtm_plan *plan, int kind, int64_t index) {
 }
 
 /* Two ranks tell each other the notes of their parts; *here and *there are the first that differ. */
-static bool find_difference(const dtm_plan *plan, dtm_group *world, int partner, part_note *here, part_note *there,
+static bool find_in_plan(const dtm_plan *plan, dtm_group *world, int partner, part_note *here, part_note *there,
                             bool *found, dtm_status *status) {
     *found = false;
     for (int kind = 0; kind < PARTS; kind++) {
@@ -88,6 +88,25 @@ static bool find_difference(const dtm_plan *plan, dtm_group *world, int partner,
         }
     }
     return true;
+}
+
+/* The same in all plans of a pipeline. Ranks with unlike numbers of them have gone apart in the first. */
+static bool find_difference(const dtm_plan *plan, dtm_group *world, int partner, part_note *here, part_note *there,
+                            bool *found, dtm_status *status) {
+    if (!plan->n_stages) return find_in_plan(plan, world, partner, here, there, found, status);
+    uint32_t mine = plan->n_stages, theirs = 0;
+    if (!dtm_send_receive(world, partner, &mine, sizeof mine, partner, &theirs, sizeof theirs, status)) return false;
+    for (uint32_t s = 0; s < mine && s < theirs; s++)
+        if (!find_in_plan(plan->stages[s], world, partner, here, there, found, status) || *found) return !status->failed;
+    return true;
+}
+
+/* Of all plans of a pipeline. */
+static uint64_t hash_of_program(const dtm_plan *plan) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    if (!plan->n_stages) return dtm_plan_hash(plan);
+    for (uint32_t s = 0; s < plan->n_stages; s++) hash = (hash ^ dtm_plan_hash(plan->stages[s])) * 0x100000001b3u;
+    return hash;
 }
 
 /* Rank 0 and the first rank that differs look for the place; the latter says it. */
@@ -118,7 +137,7 @@ static bool same_plan(const dtm_plan *plan, dtm_comm *comm, dtm_status *status) 
     if (!ok) dtm_status_fail(status, "out of memory comparing the plans of %d ranks", ranks);
     for (int r = 0; ok && r < ranks; r++) bytes[r] = sizeof *all;
     dtm_group_label(dtm_comm_world(comm), "comparison of plans");
-    uint64_t own = dtm_plan_hash(plan);
+    uint64_t own = hash_of_program(plan);
     ok = ok && dtm_all_gather(dtm_comm_world(comm), DTM_ALGORITHM_RING, &own, all, bytes, status);
     dtm_group_label(dtm_comm_world(comm), NULL);
     int other = 0;
@@ -185,64 +204,105 @@ static bool make_threads(dtm_rank *rank, dtm_status *status) {
 
 /* ---- groups ---- */
 
-static bool make_group(dtm_rank *rank, uint16_t axes, dtm_status *status) {
+/* Tags of groups that no collective has. */
+enum { FORWARD_TAG = DTM_GROUP_TAG_MAX, BACKWARD_TAG = DTM_GROUP_TAG_MAX - 1, STAGE_TAG = DTM_GROUP_TAG_MAX - 2, MOST_GROUPS = STAGE_TAG - 1 };
+
+/* The ranks that differ from this one on these axes alone, of those on a pipeline's axis the members. */
+static bool make_group(dtm_rank *rank, uint16_t axes, uint64_t members, int tag, dtm_group **group, dtm_status *status) {
     const dtm_plan *plan = rank->plan;
-    int *members = malloc((size_t)plan->ranks * sizeof *members), count = 0;
-    if (!members) return dtm_status_fail(status, "out of memory for the group of an axis");
+    int *ranks = malloc((size_t)plan->ranks * sizeof *ranks), count = 0;
+    if (!ranks) return dtm_status_fail(status, "out of memory for the group of an axis");
     for (int64_t r = 0; r < plan->ranks; r++) {
         int64_t at[DTM_PLAN_AXES];
         bool in = true;
         dtm_coordinates_of(plan, r, at);
         for (uint32_t a = 0; a < plan->n_axes; a++)
             in = in && (plan->axes[a].time || (axes >> a & 1) || at[a] == rank->coordinates[a]);
-        if (in) members[count++] = (int)r;
+        if (members) in = in && members >> at[plan->stage_axis] & 1;
+        if (in) ranks[count++] = (int)r;
     }
     char name[48] = "";
     for (uint32_t a = 0; a < plan->n_axes; a++) {
         size_t length = strlen(name);
         if (axes >> a & 1) snprintf(name + length, sizeof name - length, "%s%s", length ? "+" : "", plan->axes[a].name);
     }
-    int index = rank->n_groups++;
-    rank->group_axes[index] = axes;
-    bool ok = dtm_group_create(rank->comm, name, members, count, index + 1, &rank->groups[index], status);
-    free(members);
+    bool ok = dtm_group_create(rank->comm, name, ranks, count, tag, group, status);
+    free(ranks);
     return ok;
 }
 
-static dtm_group *find_group(const dtm_rank *rank, uint16_t axes) {
+static int find_group(const dtm_rank *rank, uint16_t axes, uint64_t members) {
     for (int g = 0; g < rank->n_groups; g++)
-        if (rank->group_axes[g] == axes || (dtm_fault(9) && (rank->group_axes[g] & axes) == rank->group_axes[g]))
-            return rank->groups[g];
-    return NULL;
+        if ((rank->group_axes[g] == axes && rank->group_members[g] == members) ||
+            (dtm_fault(9) && (rank->group_axes[g] & axes) == rank->group_axes[g]))
+            return g;
+    return -1;
 }
 
-/* In the order of the plan, so that tags are the same on all ranks. */
-static bool make_groups(dtm_rank *rank, dtm_status *status) {
-    const dtm_plan *plan = rank->plan;
-    rank->groups = calloc(DTM_GROUP_TAG_MAX, sizeof *rank->groups);
-    rank->group_axes = calloc(DTM_GROUP_TAG_MAX, sizeof *rank->group_axes);
-    rank->transfers = calloc((size_t)plan->n_instructions + 1, sizeof *rank->transfers);
-    if (!rank->groups || !rank->group_axes || !rank->transfers)
-        return dtm_status_fail(status, "out of memory for groups of ranks");
+/* The sets of axes of all collectives of a program, in the order of its plans: a group's tag is its place among them, the
+ * same on all ranks. */
+static bool list_groups(dtm_rank *rank, const dtm_plan *plan, dtm_status *status) {
     for (uint32_t i = 0; i < plan->n_instructions; i++) {
         if (plan->instructions[i].kind != DTM_PLAN_COLLECTIVE) continue;
         const dtm_plan_collective *c = &plan->instructions[i].collective;
-        if (rank->n_groups == DTM_GROUP_TAG_MAX)
-            return dtm_status_fail(status, "the plan has more than %d sets of axes", DTM_GROUP_TAG_MAX);
-        if (!find_group(rank, c->axes) && !make_group(rank, c->axes, status)) return false;
-        dtm_transfer *t = &rank->transfers[i];
-        t->group = find_group(rank, c->axes);
-        snprintf(t->label, sizeof t->label, "%s of %s", dtm_collective_kind_name(c->kind), plan->instructions[i].name);
-        size_t members = (size_t)dtm_group_members(t->group);
-        t->sent = calloc(2 * members, sizeof *t->sent);
-        if (!t->sent) return dtm_status_fail(status, "out of memory for a collective of %zu ranks", members);
-        t->received = t->sent + members;
-        for (uint32_t n = 0; n < c->count; n++)
-            t->changes = t->changes || dtm_buffer_changes(plan, c->tensors[n].input) ||
-                         dtm_buffer_changes(plan, c->tensors[n].output);
-        dtm_transfer_count(rank, i);
+        if (find_group(rank, c->axes, c->members) >= 0) continue;
+        if (rank->n_groups == MOST_GROUPS)
+            return dtm_status_fail(status, "the plan has more than %d sets of axes", MOST_GROUPS);
+        rank->group_axes[rank->n_groups] = c->axes;
+        rank->group_members[rank->n_groups++] = c->members;
     }
     return true;
+}
+
+static bool make_pipeline_groups(dtm_rank *rank, dtm_status *status) {
+    const dtm_plan *plan = rank->plan;
+    rank->stage = dtm_comm_world(rank->comm);
+    if (!plan->n_stages) return true;
+    uint16_t along = (uint16_t)(1 << plan->stage_axis), others = 0;
+    for (uint32_t a = 0; a < plan->n_axes; a++)
+        if (!plan->axes[a].time && a != plan->stage_axis) others |= (uint16_t)(1 << a);
+    return make_group(rank, along, 0, FORWARD_TAG, &rank->forward, status) &&
+           make_group(rank, along, 0, BACKWARD_TAG, &rank->backward, status) &&
+           make_group(rank, others, 0, STAGE_TAG, &rank->stage, status);
+}
+
+static bool make_transfer(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+    const dtm_plan *plan = rank->plan;
+    const dtm_plan_collective *c = &plan->instructions[instruction].collective;
+    dtm_transfer *t = &rank->transfers[instruction];
+    int g = find_group(rank, c->axes, c->members);
+    if (!rank->groups[g] && !make_group(rank, c->axes, c->members, g + 1, &rank->groups[g], status)) return false;
+    t->group = rank->groups[g];
+    snprintf(t->label, sizeof t->label, "%s of %s", dtm_collective_kind_name(c->kind), plan->instructions[instruction].name);
+    size_t members = (size_t)dtm_group_members(t->group);
+    t->sent = calloc(2 * members, sizeof *t->sent);
+    if (!t->sent) return dtm_status_fail(status, "out of memory for a collective of %zu ranks", members);
+    t->received = t->sent + members;
+    for (uint32_t n = 0; n < c->count; n++)
+        t->changes = t->changes || dtm_buffer_changes(plan, c->tensors[n].input) || dtm_buffer_changes(plan, c->tensors[n].output);
+    dtm_transfer_count(rank, instruction);
+    return true;
+}
+
+static bool make_groups(dtm_rank *rank, dtm_status *status) {
+    const dtm_plan *plan = rank->plan;
+    rank->groups = calloc(MOST_GROUPS, sizeof *rank->groups);
+    rank->group_axes = calloc(MOST_GROUPS, sizeof *rank->group_axes);
+    rank->group_members = calloc(MOST_GROUPS, sizeof *rank->group_members);
+    rank->transfers = calloc((size_t)plan->n_instructions + 1, sizeof *rank->transfers);
+    if (!rank->groups || !rank->group_axes || !rank->group_members || !rank->transfers)
+        return dtm_status_fail(status, "out of memory for groups of ranks");
+    bool ok = make_pipeline_groups(rank, status);
+    for (uint32_t s = 0; ok && s < plan->n_stages; s++) ok = list_groups(rank, plan->stages[s], status);
+    if (ok && !plan->n_stages) ok = list_groups(rank, plan, status);
+    for (uint32_t i = 0; ok && i < plan->n_instructions; i++) {
+        const dtm_plan_instruction *at = &plan->instructions[i];
+        if (at->kind == DTM_PLAN_COLLECTIVE) ok = make_transfer(rank, i, status);
+        if (at->kind == DTM_PLAN_SEND || at->kind == DTM_PLAN_RECEIVE)
+            snprintf(rank->transfers[i].label, sizeof rank->transfers[i].label, "%s of %s",
+                     at->kind == DTM_PLAN_SEND ? "send" : "receive", at->name);
+    }
+    return ok;
 }
 
 /* ---- extents and sizes ---- */
@@ -422,7 +482,9 @@ dtm_box dtm_rank_box(const dtm_rank *rank, uint32_t buffer) {
 bool dtm_rank_owns(const dtm_rank *rank, uint32_t buffer) {
     uint16_t axes = dtm_buffer_axes(rank->plan, buffer);
     for (uint32_t a = 0; a < rank->plan->n_axes; a++)
-        if (!(axes >> a & 1) && !rank->plan->axes[a].time && rank->coordinates[a] != 0) return false;
+        if (!(axes >> a & 1) && !rank->plan->axes[a].time && rank->coordinates[a] != 0 &&
+            !(rank->plan->n_stages && a == rank->plan->stage_axis)) /* there another rank may not have it at all */
+            return false;
     return true;
 }
 
@@ -442,15 +504,23 @@ static bool check_plan(const dtm_rank *rank, dtm_status *status) {
     return true;
 }
 
+/* Of a pipeline the plan of the rank's coordinate on its axis. */
+static const dtm_plan *plan_of_rank(const dtm_plan *plan, int rank) {
+    int64_t coordinates[DTM_PLAN_AXES];
+    if (!plan->n_stages) return plan;
+    dtm_coordinates_of(plan, rank, coordinates);
+    return plan->stages[coordinates[plan->stage_axis]];
+}
+
 bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *options, dtm_comm *comm,
                    dtm_status *status) {
-    rank->plan = plan;
+    rank->plan = plan_of_rank(plan, dtm_comm_rank(comm));
     rank->options = options;
     rank->comm = comm;
     rank->seed = options->seed_given ? options->seed : plan->train.seed;
     rank->error = DTM_KERNEL_OK;
     if (options->deadline_given) dtm_comm_set_deadline(comm, options->deadline);
-    if (!same_plan(plan, comm, status) || !make_threads(rank, status)) return false;
+    if (!same_plan(rank->plan, comm, status) || !make_threads(rank, status)) return false;
     bool ok =
         check_plan(rank, status) && evaluate(rank, status) && make_groups(rank, status) && make_memory(rank, status);
     if (!ok) status->failed = true;
@@ -467,6 +537,7 @@ void dtm_rank_unload(dtm_rank *rank) {
     void *const owned[] = {rank->transfers,
                            rank->groups,
                            rank->group_axes,
+                           rank->group_members,
                            rank->extents,
                            rank->sizes,
                            rank->copies,

@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 enum {
-    DTM_PLAN_VERSION = 2,
+    DTM_PLAN_VERSION = 3,
     DTM_PLAN_RANK = 8,   /* dimensions of a tensor */
     DTM_PLAN_AXES = 12,  /* axes of a mesh */
     DTM_PLAN_SPLITS = DTM_PLAN_AXES, /* axes that split one dimension */
@@ -107,6 +107,7 @@ typedef struct dtm_plan_loop {
     int64_t copies;
     uint32_t parent; /* the repeat it stands in; 0: none (microbatches are no parent) */
     bool microbatch; /* its number is also the coordinate of the time axis */
+    int64_t first;   /* the number of its first copy in names and for dropout: of a pipeline's stage not 0 */
 } dtm_plan_loop;
 
 /* ---- buffers ---- */
@@ -149,6 +150,8 @@ typedef enum dtm_plan_kind {
     DTM_PLAN_KERNEL,     /* kernel: a generated kernel */
     DTM_PLAN_MATMUL,     /* matmul */
     DTM_PLAN_COLLECTIVE, /* collective */
+    DTM_PLAN_SEND,       /* message: to another rank of the pipeline */
+    DTM_PLAN_RECEIVE,    /* message: from one */
     DTM_PLAN_COPY,       /* copy: a box of one buffer to another */
     DTM_PLAN_TERM,       /* copy: `as_term` */
     DTM_PLAN_SCALAR,     /* scalar: a number the host computes */
@@ -252,7 +255,17 @@ typedef struct dtm_plan_collective {
     uint32_t count;
     const dtm_plan_tensor *tensors;
     int64_t stage_in, stage_out, scratch; /* offsets in the arena; -1: none needed */
+    uint64_t members; /* along a pipeline's axis: bit c, coordinate c takes part; 0: all */
 } dtm_plan_collective;
+
+/* Values that go from one rank of a pipeline to the one that differs from it on the pipeline's axis alone, where it has the
+ * coordinate `peer`. The buffers' blocks go one after another, as they lie; what is received has the same sizes there. Messages
+ * of one sender, receiver and direction arrive in order. */
+typedef struct dtm_plan_message {
+    uint32_t peer;
+    bool backward; /* of a backward pass: in a channel of its own */
+    dtm_plan_list buffers;
+} dtm_plan_message;
 
 /* COPY: the box that this rank's blocks of both have in common goes from input to output (`shard`; store where it could
  * not be done in place: equal boxes). TERM: a rank whose coordinates on `axes` are all 0 copies (nothing if both are in
@@ -295,6 +308,7 @@ typedef struct dtm_plan_instruction {
         dtm_plan_launch kernel;
         dtm_plan_matmul matmul;
         dtm_plan_collective collective;
+        dtm_plan_message message;
         dtm_plan_copy copy;
         dtm_plan_scalar scalar;
         dtm_plan_io io;
@@ -361,8 +375,13 @@ typedef struct dtm_plan_memory {
     const char *peak; /* where most lives: operator, copy and source line */
 } dtm_plan_memory;
 
-typedef struct dtm_plan {
+typedef struct dtm_plan dtm_plan;
+struct dtm_plan {
     uint32_t version;       /* DTM_PLAN_FORMAT */
+    /* Of a pipeline: the axis along which ranks have plans of their own, and all these plans by the coordinate there. All have
+     * the same inputs, settings and kernels. n_stages 0: no pipeline. */
+    uint32_t stage_axis, n_stages;
+    const dtm_plan *const *stages;
     const char *program;    /* the model's name */
     const char *compiler;   /* its version */
     const char *hash;       /* SHA-256 of the plan's text, 64 hexadecimal digits */
@@ -383,7 +402,7 @@ typedef struct dtm_plan {
     const dtm_plan_weight *weights;
     const dtm_plan_input *inputs;
     const dtm_plan_instruction *instructions;
-} dtm_plan;
+};
 
 /* What `version` holds: the format's number and the sizes of its tables' rows, so that a plan compiled against another
  * plan.h than the runtime's is told, not run. */
@@ -392,7 +411,7 @@ typedef struct dtm_plan {
                                          5 * sizeof(dtm_plan_buffer) + 7 * sizeof(dtm_plan_weight) +                   \
                                          11 * sizeof(dtm_plan_input) + 13 * sizeof(dtm_plan_kernel))))
 
-/* What plan.c defines. */
+/* What plan.c defines; of a pipeline the plan of coordinate 0. */
 extern const dtm_plan dtm_program_plan;
 
 /* ---- rules that the compiler and the runtime must share ---- */

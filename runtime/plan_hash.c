@@ -98,6 +98,7 @@ static void add_loop(hasher *h, uint32_t loop) {
         add_text(h, l->name);
         add(h, l->copies);
         add(h, l->microbatch);
+        add(h, l->first);
     }
     add(h, 0);
 }
@@ -155,6 +156,7 @@ static void add_collective(hasher *h, const dtm_plan_collective *c) {
     add(h, c->dtype);
     add(h, c->max);
     add_axes(h, c->axes);
+    add(h, (int64_t)c->members);
     for (uint32_t i = 0, n = at_most(h, c->count, MOST_ITEMS); i < n; i++) {
         add_buffer(h, c->tensors[i].input);
         add_buffer(h, c->tensors[i].output);
@@ -239,6 +241,13 @@ static void add_instruction(hasher *h, uint32_t at) {
     case DTM_PLAN_COLLECTIVE:
         add_collective(h, &i->collective);
         return;
+    case DTM_PLAN_SEND:
+    case DTM_PLAN_RECEIVE:
+        add(h, i->message.peer);
+        add(h, i->message.backward);
+        for (uint32_t b = 0, n = at_most(h, i->message.buffers.count, MOST_ITEMS); b < n; b++)
+            add_buffer(h, i->message.buffers.items[b]);
+        return;
     case DTM_PLAN_COPY:
     case DTM_PLAN_TERM:
         add_buffer(h, i->copy.input);
@@ -279,7 +288,7 @@ static void add_head(hasher *h) {
     const int64_t numbers[] = {p->ranks,           p->microbatches,     p->train.steps,     (int64_t)p->train.seed,
                                p->arena_bytes,     p->memory.weights,   p->memory.gradients, p->memory.optimizer,
                                p->memory.activations, p->memory.workspace, p->memory.communication, p->memory.fragmentation,
-                               p->n_start};
+                               p->n_start,         p->n_stages,         p->stage_axis};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) add(h, numbers[i]);
     add_train(h);
     add_text(h, p->train.optimizer);

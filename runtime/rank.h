@@ -53,7 +53,10 @@ struct dtm_rank {
     dtm_transfer *transfers;
     dtm_group **groups; /* by index of first use; groups[i] joins the axes group_axes[i] */
     uint16_t *group_axes;
+    uint64_t *group_members; /* along a pipeline's axis: which take part, 0: all */
     int n_groups;
+    dtm_group *forward, *backward; /* along a pipeline's axis, for messages; NULL: no pipeline */
+    dtm_group *stage;              /* the ranks of this rank's plan: of a pipeline those of its coordinate, else all */
     /* What is to be evaluated again when a microbatch, when a copy begins. */
     dtm_indices microbatch_extents, microbatch_sizes, copy_sizes;
     int64_t copy_number; /* of the innermost repeat under way */
@@ -106,6 +109,8 @@ void dtm_rank_initialize(dtm_rank *rank);
 /* Counts of the collective at `instruction` for the microbatch that is set. */
 void dtm_transfer_count(dtm_rank *rank, uint32_t instruction);
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+/* Sends or receives; a send returns when the other side has taken what was sent. */
+bool dtm_run_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 void dtm_run_copy(dtm_rank *rank, const dtm_plan_copy *copy);
 void dtm_run_term(dtm_rank *rank, const dtm_plan_copy *copy);
 /* Copies the elements of `what`, coordinates of the whole tensor, from one dense block to another; by all threads. */

@@ -18,17 +18,17 @@ static bool same_box(const dtm_box *a, const dtm_box *b) {
     return true;
 }
 
-/* The block of rank `other`, in the microbatch that this rank is in. */
+/* The block of a member of the ranks of this plan, in the microbatch that this rank is in. */
 static dtm_box box_of(const dtm_rank *rank, uint32_t buffer, int other) {
     int64_t coordinates[DTM_PLAN_AXES];
-    dtm_coordinates_of(rank->plan, other, coordinates);
+    dtm_coordinates_of(rank->plan, dtm_group_rank(rank->stage, other), coordinates);
     if (rank->time_axis >= 0) coordinates[rank->time_axis] = rank->coordinates[rank->time_axis];
     return dtm_buffer_box(rank->plan, buffer, coordinates);
 }
 
 /* The first pair of ranks that hold one block in two ways; every rank finds the same. */
 static bool find_difference(const dtm_rank *rank, uint32_t buffer, const uint64_t *hashes, int pair[2]) {
-    int ranks = dtm_comm_size(rank->comm);
+    int ranks = dtm_group_members(rank->stage);
     for (int b = 1; b < ranks; b++) {
         dtm_box box = box_of(rank, buffer, b);
         for (int a = 0; a < b; a++) {
@@ -44,7 +44,7 @@ static bool find_difference(const dtm_rank *rank, uint32_t buffer, const uint64_
 
 static bool compare(dtm_rank *rank, uint32_t buffer, const void *block, const char *what, const char *name,
                     dtm_status *status) {
-    int ranks = dtm_comm_size(rank->comm);
+    int ranks = dtm_group_members(rank->stage);
     uint64_t *hashes = malloc((size_t)ranks * sizeof *hashes);
     int64_t *bytes = malloc((size_t)ranks * sizeof *bytes);
     if (!hashes || !bytes) {
@@ -55,15 +55,15 @@ static bool compare(dtm_rank *rank, uint32_t buffer, const void *block, const ch
     dtm_box box = dtm_rank_box(rank, buffer);
     int64_t element = dtm_plan_dtype_bytes(rank->plan->buffers[buffer].dtype);
     uint64_t own = hash_of(block, dtm_box_elements(&box) * element);
-    dtm_group *world = dtm_comm_world(rank->comm);
     int pair[2] = {0, 0};
-    dtm_group_label(world, "comparison of replicas");
-    bool ok = dtm_all_gather(world, DTM_ALGORITHM_RING, &own, hashes, bytes, status);
-    dtm_group_label(world, NULL);
+    dtm_group_label(rank->stage, "comparison of replicas");
+    bool ok = dtm_all_gather(rank->stage, DTM_ALGORITHM_RING, &own, hashes, bytes, status);
+    dtm_group_label(rank->stage, NULL);
     if (ok && find_difference(rank, buffer, hashes, pair)) {
-        ok = dtm_comm_rank(rank->comm) == pair[1]
+        ok = dtm_group_index(rank->stage) == pair[1]
                  ? dtm_status_fail(status, "step %lld: %s `%s`: ranks %d and %d hold the same block, in different bits",
-                                   (long long)rank->step + 1, what, name, pair[0], pair[1])
+                                   (long long)rank->step + 1, what, name, dtm_group_rank(rank->stage, pair[0]),
+                                   dtm_group_rank(rank->stage, pair[1]))
                  : dtm_status_echo(status);
     }
     free(hashes);

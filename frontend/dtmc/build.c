@@ -73,10 +73,16 @@ typedef struct sources {
     bool failed;
 } sources;
 
+/* Of a pipeline on each of its ranks; what is odd is told of the first of them. */
 static bool keeps_contracts(dtm_module *module) {
-    dtm_ledger ledger = dtm_ledger_of(module, dtm_context_arena(module->context));
-    dtm_ledger_warn(module, &ledger);
-    return dtm_ledger_check(module, &ledger);
+    bool good = true;
+    for (size_t i = 0; i < (module->n_ranks ? module->n_ranks : 1); i++) {
+        dtm_module *of = module->n_ranks ? module->ranks[i] : module;
+        dtm_ledger ledger = dtm_ledger_of(of, dtm_context_arena(module->context));
+        if (i == 0) dtm_ledger_warn(of, &ledger);
+        good = dtm_ledger_check(of, &ledger) && good;
+    }
+    return good;
 }
 
 /* Every error that a program can have is reported here. */

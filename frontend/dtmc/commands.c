@@ -220,6 +220,11 @@ int dtm_command_explain(const dtm_options *options) {
     dtm_module *source = dtm_compile(context, options, ""), *module = source ? dtm_module_clone(source) : NULL;
     dtm_pipeline_options pipeline = {.verify = options->verify, .validate = options->validate, .seed = options->seed};
     bool failed = !module || !dtm_pipeline_run(module, &pipeline);
+    if (!failed && module->n_ranks) {
+        dtm_error(context, module->settings.pipeline.span, 601, "the ledger of a pipeline: this version does not write it");
+        dtm_help(context, "`dtmc ir FILE --after stage` shows what each rank computes, sends and receives");
+        failed = true;
+    }
     if (!failed) {
         dtm_text out = {.arena = dtm_context_arena(context)};
         dtm_explain_options explain = {.json = options->json, .file = options->file};

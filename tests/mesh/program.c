@@ -252,7 +252,7 @@ static void write_model(draws *d, program *p) {
     writer w = {.d = d, .p = p};
     char *out = p->model, head[4096] = "", input[1024] = "";
     size_t capacity = sizeof p->model;
-    int layers = draw_between(d, 1, 3), blocks = draw_between(d, 1, 3);
+    int layers = p->layers = draw_between(d, 1, 3), blocks = draw_between(d, 1, 3);
     bool tied = draw_chance(d, 40), positions = draw_chance(d, 30);
     p->features = draw_chance(d, 20);
     for (int i = 0; i < blocks; i++) block(&w);
@@ -320,11 +320,29 @@ static void write_keep(draws *d, program *p, const char *const *names, int axes)
     put(p->placement, sizeof p->placement, "]\n");
 }
 
+/* A pipeline along pp: stages as given, empty ones too, or as they come; one or two a rank. */
+static void write_pipeline(draws *d, program *p, int ranks) {
+    int chunks = draw_between(d, 1, 2), left = p->layers;
+    put(p->placement, sizeof p->placement, "    pp splits layer with schedule = sequential, microbatches = %d", draw_between(d, 2, p->B + 1));
+    if (chunks > 1) put(p->placement, sizeof p->placement, ", chunks = %d", chunks);
+    if (draw_chance(d, 50)) {
+        for (int s = 0; s < ranks * chunks; s++) {
+            int size = s + 1 < ranks * chunks ? draw(d, left + 1) : left;
+            put(p->placement, sizeof p->placement, "%s%d", s ? ", " : ", stages = [", size);
+            left -= size;
+        }
+        put(p->placement, sizeof p->placement, "]");
+    }
+    put(p->placement, sizeof p->placement, "\n");
+}
+
 static void write_placement(draws *d, program *p) {
     static const char *const names[] = {"tp", "dp", "cp"};
     int axes = draw_between(d, 1, 3), sizes[3];
-    p->ranks = 1;
+    int stages = draw_chance(d, 25) ? draw_between(d, 1, 4) : 0;
+    p->ranks = stages ? stages : 1;
     put(p->placement, sizeof p->placement, "mesh { ");
+    if (stages) put(p->placement, sizeof p->placement, "pp = %d, ", stages);
     for (int i = 0; i < axes; i++) {
         int most = 8 / p->ranks < 4 ? 8 / p->ranks : 4;
         static const int likely[] = {2, 1, 3, 4};
@@ -335,7 +353,9 @@ static void write_placement(draws *d, program *p) {
     }
     put(p->placement, sizeof p->placement, " }\n\nparallel {\n");
     for (int i = 0; i < axes; i++) write_rule(d, p, names[i]);
-    if (draw_chance(d, 30)) put(p->placement, sizeof p->placement, "    microbatches %d\n", draw_between(d, 1, p->B + 1));
+    if (stages) write_pipeline(d, p, stages);
+    else if (draw_chance(d, 30))
+        put(p->placement, sizeof p->placement, "    microbatches %d\n", draw_between(d, 1, p->B + 1));
     if (draw_chance(d, 25)) write_keep(d, p, names, axes);
     put(p->placement, sizeof p->placement, "}\n");
 }

@@ -17,7 +17,7 @@ typedef struct program {
     bool masked;     /* some targets are negative */
     char model[16384];     /* declarations, model and train */
     char placement[2048];  /* mesh and parallel */
-    int ranks;
+    int ranks, layers;
 } program;
 
 /* The model of one record of draws, and a placement of it of another. */
