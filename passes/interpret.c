@@ -2,7 +2,11 @@
  * depends on data, so collectives are plain functions over all ranks' blocks. */
 #include "passes/interpret_state.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { MOST_OPERANDS = 8, MOST_RESULTS = 4 };
 
 bool dtm_run_error(dtm_run *run, const dtm_op_data *op, const char *format, ...) {
     va_list arguments;
@@ -150,6 +154,26 @@ static bool run_last(dtm_run *run, const dtm_op_data *op) {
     return from != SIZE_MAX && alias(run, op, source, from);
 }
 
+/* The next of a row of numbers in [0, 1). */
+static double next_lot(dtm_run *run) {
+    uint64_t x = run->options.rounding + ++run->lots * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
+}
+
+/* Rounds up or down with the odds that make the mean exact. */
+static void round_by_lot(dtm_run *run, dtm_type type, int64_t elements, double *data) {
+    if (run->module->types[type].dtype != DTM_F32) return;
+    for (int64_t i = 0; i < elements; i++) {
+        float near = (float)data[i];
+        if ((double)near == data[i] || !isfinite(near)) continue;
+        float other = nextafterf(near, data[i] > (double)near ? INFINITY : -INFINITY);
+        double share = (data[i] - (double)near) / ((double)other - (double)near), lot = next_lot(run);
+        data[i] = (double)(lot < share ? other : near);
+    }
+}
+
 static bool run_accumulate(dtm_run *run, const dtm_op_data *op) {
     dtm_value source = op->operands[0], value = op->results[0];
     dtm_type type = run->module->values[value].type, from_type = run->module->values[source].type;
@@ -174,6 +198,7 @@ static bool run_accumulate(dtm_run *run, const dtm_op_data *op) {
                 sum[i] += term[i];
             else if (!(term[i] <= sum[i]))
                 sum[i] = term[i];
+        if (run->options.rounding) round_by_lot(run, type, elements, sum);
     }
     dtm_storage_write(run, value, slot);
     return true;
@@ -204,9 +229,31 @@ static bool mark_results(dtm_run *run, const dtm_op_data *op) {
     return true;
 }
 
+/* Operands as they are or next to that, by lot: what an operator of several steps rounds inside is as if its operands had
+ * been rounded otherwise. Freed by the caller. */
+static double *shaken(dtm_run *run, const dtm_tile *operand) {
+    int64_t elements = operand->extent->elements;
+    double *copy = operand->type->dtype == DTM_F32 ? malloc((size_t)elements * sizeof *copy + 1) : NULL;
+    for (int64_t i = 0; copy && i < elements; i++) {
+        double lot = next_lot(run);
+        copy[i] = operand->data[i] * (lot < 0.25 ? 1 - 0x1p-24 : lot < 0.5 ? 1 + 0x1p-24 : 1);
+    }
+    return copy;
+}
+
+static bool apply(dtm_run *run, dtm_interpret_rule *rule, dtm_call *call) {
+    double *copies[MOST_OPERANDS] = {NULL};
+    for (uint32_t i = 0; run->options.rounding && i < call->n_operands; i++)
+        if ((copies[i] = shaken(run, &call->operands[i]))) call->operands[i].data = copies[i];
+    bool good = rule(call);
+    for (uint32_t i = 0; i < call->n_operands; i++) free(copies[i]);
+    for (uint32_t i = 0; good && run->options.rounding && i < call->n_results; i++)
+        round_by_lot(run, run->module->values[call->op->results[i]].type, call->results[i].extent->elements, call->results[i].data);
+    return good;
+}
+
 /* An operator that works on each rank's blocks alone. */
 static bool run_local(dtm_run *run, const dtm_op_data *op) {
-    enum { MOST_OPERANDS = 8, MOST_RESULTS = 4 };
     dtm_tile operands[MOST_OPERANDS], results[MOST_RESULTS];
     size_t from[MOST_OPERANDS], to[MOST_RESULTS];
     dtm_interpret_rule *rule = dtm_interpret_rules[op->kind];
@@ -228,7 +275,7 @@ static bool run_local(dtm_run *run, const dtm_op_data *op) {
                                     dtm_run_block(run, to[i], type, rank)};
         }
         dtm_call call = {run, op, rank, op->n_operands, op->n_results, operands, results};
-        if (!rule(&call)) return false;
+        if (!apply(run, rule, &call)) return false;
     }
     return true;
 }

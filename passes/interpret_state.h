@@ -101,6 +101,7 @@ typedef struct dtm_run {
     bool *stored;       /* [slot]: a variable whose new value has taken its place */
     bool in_fused;      /* reads were checked where the region began, writes are marked where it ends */
 
+    uint64_t lots; /* drawn so far, for rounding */
     double *scratch; /* whole tensors of collectives */
     uint8_t *scratch_seen;
     int64_t scratch_elements;

@@ -1,7 +1,8 @@
 /* Compares what a run of an executable left behind with what is right.
  *
  *     compare golden CASE RUN [--noise NAME]   RUN against CASE/expected.json, grads.safetensors, after.safetensors
- *     compare runs RUN RUN [--noise NAME]      two runs of one program, on whatever meshes: the law of the mesh
+ *     compare runs RUN RUN [--noise NAME] [--exact RUN --rounded RUN..]
+ *                                              two runs of one program, on whatever meshes: the law of the mesh
  *     compare bits RUN RUN                     the same run twice: equal in every bit
  *
  * RUN is a folder; its files are compared where both sides have them, and at least one must be there: log.jsonl (`loss`
@@ -9,6 +10,10 @@
  * weights.safetensors (after the last). --noise NAME, as often as needed, names a weight by the last part of its
  * path whose gradient is exactly zero, so that what comes is rounding: its gradient must be below 1e-7, and its value,
  * which Adam moves by up to the learning rate a step, within 1e-3 a step.
+ *
+ * --exact names what the program computes in double precision, and --rounded, several times, the same with every value
+ * rounded up or down to a float by lot. Where those differ much, the program is ill conditioned, and any order of its
+ * sums is as right as another: a few times their difference is allowed beside the tolerances.
  *
  * The tolerances are those of tests/golden. Every comparison is written so that NaN fails it. */
 #include "runtime/json.h"
@@ -26,7 +31,7 @@ static const double gradient_tolerance = 1e-5; /* of the tensor's largest */
 static const double rms_tolerance = 2e-6, max_tolerance = 1e-4; /* of weights, absolute */
 static const double noise_gradient = 1e-7, noise_step = 1e-3;
 
-enum { MAX_NOISE = 16, MAX_STEPS = 100000 };
+enum { MAX_NOISE = 16, MAX_ROUNDED = 8 };
 static const char *noise[MAX_NOISE];
 static int n_noise;
 static bool exact, of_two_runs;
@@ -35,6 +40,10 @@ static int faults, files;
  * the largest gradient of all are allowed beside the tolerance. */
 static const double cancelled_units = 2;
 static double cancelled;
+/* How much more than values rounded to floats a sum of floats may be off: each of its additions rounds. */
+static const double rounding_factor = 8;
+static const char *exact_run, *rounded_runs[MAX_ROUNDED];
+static int n_rounded;
 
 static void fail(const char *what) {
     fprintf(stderr, "compare: %s\n", what);
@@ -126,18 +135,50 @@ static bool read_expected(const char *path, series *out) {
     return true;
 }
 
-static void compare_number(const char *what, int step, double got, double want, double tolerance) {
-    bool good = exact ? memcmp(&got, &want, sizeof got) == 0 : fabs(got - want) <= tolerance * fabs(want);
+static const char *in_folder(const char *folder, const char *name) {
+    static char paths[8][4096];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+/* `rounding` is allowed beside the tolerance. */
+static void compare_number(const char *what, int step, double got, double want, double tolerance, double rounding) {
+    double allowed = exact ? 0 : tolerance + rounding / fabs(want);
+    bool good = exact ? memcmp(&got, &want, sizeof got) == 0 : fabs(got - want) <= tolerance * fabs(want) + rounding;
     if (!good) complain("step %d: %s %.9g, not %.9g: off by %.1e of it, %.1e is allowed", step, what, got, want,
-                        fabs(got - want) / fabs(want), exact ? 0 : tolerance);
+                        fabs(got - want) / fabs(want), allowed);
+}
+
+static void free_series(series *s) { free(s->loss), free(s->norm); }
+
+/* What rounding does to losses and norms: zeros, step by step, unless runs with rounded values are given. */
+static series rounding_of_series(int steps) {
+    series exactly = {0}, most = {0};
+    for (int i = 0; i < steps; i++) add_step(&most, 0, 0);
+    if (n_rounded && !read_log(in_folder(exact_run, "log.jsonl"), &exactly)) fail(exact_run);
+    for (int r = 0; r < n_rounded; r++) {
+        series rounded = {0};
+        if (!read_log(in_folder(rounded_runs[r], "log.jsonl"), &rounded)) fail(rounded_runs[r]);
+        for (int i = 0; i < steps && i < rounded.steps && i < exactly.steps; i++) {
+            most.loss[i] = fmax(most.loss[i], rounding_factor * fabs(rounded.loss[i] - exactly.loss[i]));
+            most.norm[i] = fmax(most.norm[i], rounding_factor * fabs(rounded.norm[i] - exactly.norm[i]));
+        }
+        free_series(&rounded);
+    }
+    free_series(&exactly);
+    return most;
 }
 
 static void compare_series(const series *got, const series *want) {
     if (got->steps != want->steps) complain("%d steps, not %d", got->steps, want->steps);
+    series rounding = rounding_of_series(want->steps);
     for (int i = 0; i < got->steps && i < want->steps; i++) {
-        compare_number("loss", i + 1, got->loss[i], want->loss[i], loss_tolerance);
-        compare_number("gradient norm", i + 1, got->norm[i], want->norm[i], norm_tolerance);
+        compare_number("loss", i + 1, got->loss[i], want->loss[i], loss_tolerance, rounding.loss[i]);
+        compare_number("gradient norm", i + 1, got->norm[i], want->norm[i], norm_tolerance, rounding.norm[i]);
     }
+    free_series(&rounding);
 }
 
 /* ---- tensors ---- */
@@ -165,7 +206,38 @@ static bool same_shape(const dtm_stored_tensor *a, const dtm_stored_tensor *b) {
     return same;
 }
 
-static void compare_values(const char *name, const float *got, const float *want, int64_t n, bool gradients, int steps) {
+typedef struct rounding {
+    double worst, rms;
+} rounding;
+
+/* What rounding does to a tensor of n elements in the file of that name, times the factor; 0 unless runs with rounded
+ * values are given. */
+static rounding rounding_of_tensor(const char *file, const char *name, int64_t n) {
+    rounding most = {0, 0};
+    for (int r = 0; r < n_rounded; r++) {
+        dtm_safetensors *exactly, *rounded;
+        dtm_status status = {0};
+        if (!dtm_safetensors_open(in_folder(exact_run, file), &exactly, &status) ||
+            !dtm_safetensors_open(in_folder(rounded_runs[r], file), &rounded, &status))
+            fail(status.message);
+        const dtm_stored_tensor *e = dtm_safetensors_find(exactly, name), *o = dtm_safetensors_find(rounded, name);
+        if (!e || !o || e->bytes != 4 * n || o->bytes != 4 * n) fail(name);
+        float *a = read_tensor(exactly, e), *b = read_tensor(rounded, o);
+        double worst = 0, squares = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double off = fabs((double)a[i] - (double)b[i]);
+            worst = fmax(worst, off), squares += off * off;
+        }
+        most.worst = fmax(most.worst, rounding_factor * worst);
+        most.rms = fmax(most.rms, n ? rounding_factor * sqrt(squares / (double)n) : 0);
+        free(a), free(b);
+        dtm_safetensors_close(exactly), dtm_safetensors_close(rounded);
+    }
+    return most;
+}
+
+static void compare_values(const char *name, const float *got, const float *want, int64_t n, bool gradients, int steps,
+                           rounding rounding) {
     double largest = 0, worst = 0, squares = 0;
     int64_t at = 0;
     bool broken = false;
@@ -189,10 +261,10 @@ static void compare_values(const char *name, const float *got, const float *want
     } else if (is_noise(name)) {
         if (!(worst <= noise_step * steps)) complain("%s: off by %.1e", name, worst);
     } else if (gradients) {
-        if (!(worst <= gradient_tolerance * largest + cancelled))
+        if (!(worst <= gradient_tolerance * largest + cancelled + rounding.worst))
             complain("gradient of %s: element %lld is %.7g, not %.7g: off by %.1e of the largest", name, (long long)at,
                      (double)got[at], (double)want[at], worst / largest);
-    } else if (!(rms <= rms_tolerance && worst <= max_tolerance)) {
+    } else if (!(rms <= rms_tolerance + rounding.rms && worst <= max_tolerance + rounding.worst)) {
         complain("%s: off by %.1e rms, at most %.1e (element %lld)", name, rms, worst, (long long)at);
     }
 }
@@ -211,8 +283,8 @@ static double cancelled_in(const dtm_safetensors *gradients) {
     return cancelled_units * 5.960464477539063e-8 * (double)largest;
 }
 
-/* Both files have the same tensors, f32, within the tolerances. */
-static void compare_tensors(const char *got_path, const char *want_path, bool gradients, int steps) {
+/* Both files have the same tensors, f32, within the tolerances; `file` is the name that rounded runs gave theirs. */
+static void compare_tensors(const char *got_path, const char *want_path, const char *file, bool gradients, int steps) {
     dtm_safetensors *got, *want;
     dtm_status status = {0};
     if (!dtm_safetensors_open(got_path, &got, &status) || !dtm_safetensors_open(want_path, &want, &status))
@@ -229,7 +301,7 @@ static void compare_tensors(const char *got_path, const char *want_path, bool gr
             continue;
         }
         float *a = read_tensor(got, g), *b = read_tensor(want, w);
-        compare_values(w->name, a, b, w->bytes / 4, gradients, steps);
+        compare_values(w->name, a, b, w->bytes / 4, gradients, steps, rounding_of_tensor(file, w->name, w->bytes / 4));
         free(a);
         free(b);
     }
@@ -242,14 +314,6 @@ static void compare_tensors(const char *got_path, const char *want_path, bool gr
 }
 
 /* ---- files ---- */
-
-static const char *in_folder(const char *folder, const char *name) {
-    static char paths[8][4096];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
 
 static bool exists(const char *path) {
     FILE *file = fopen(path, "rb");
@@ -271,10 +335,10 @@ static void compare_folders(const char *got, const char *want, bool golden) {
     for (int i = 0; i < 2; i++) {
         const char *one = in_folder(got, pairs[i][0]), *other = in_folder(want, pairs[i][1]);
         if (!exists(one) || !exists(other)) continue;
-        compare_tensors(one, other, i == 0, b.steps ? b.steps : 10);
+        compare_tensors(one, other, pairs[i][0], i == 0, b.steps ? b.steps : 10);
         files++;
     }
-    free(a.loss), free(a.norm), free(b.loss), free(b.norm);
+    free_series(&a), free_series(&b);
 }
 
 int main(int argc, char **argv) {
@@ -282,14 +346,18 @@ int main(int argc, char **argv) {
     int count = 0;
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--noise") == 0 && i + 1 < argc && n_noise < MAX_NOISE) noise[n_noise++] = argv[++i];
+        else if (strcmp(argv[i], "--exact") == 0 && i + 1 < argc) exact_run = argv[++i];
+        else if (strcmp(argv[i], "--rounded") == 0 && i + 1 < argc && n_rounded < MAX_ROUNDED)
+            rounded_runs[n_rounded++] = argv[++i];
         else if (count < 2) folders[count++] = argv[i];
         else count = 3;
     }
     bool golden = argc > 1 && strcmp(argv[1], "golden") == 0;
     exact = argc > 1 && strcmp(argv[1], "bits") == 0;
     of_two_runs = argc > 1 && strcmp(argv[1], "runs") == 0;
-    if (count != 2 || !(golden || exact || strcmp(argv[1], "runs") == 0)) {
-        fprintf(stderr, "usage: compare golden CASE RUN | runs RUN RUN | bits RUN RUN  [--noise NAME]..\n");
+    if (count != 2 || (n_rounded > 0) != (exact_run != NULL) || !(golden || exact || strcmp(argv[1], "runs") == 0)) {
+        fprintf(stderr, "usage: compare golden CASE RUN | runs RUN RUN | bits RUN RUN  [--noise NAME].. "
+                        "[--exact RUN --rounded RUN..]\n");
         return 2;
     }
     if (golden) compare_folders(folders[1], folders[0], true);

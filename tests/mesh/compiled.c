@@ -116,7 +116,8 @@ static bool interpret(const dtm_module *module, const compiled_options *options)
     dtm_status status = {0};
     if (!dtm_safetensors_open(options->data, &file, &status)) return fprintf(stderr, "%s\n", status.message), false;
     dtm_interpret_options run = {
-        .steps = options->steps, .seed = options->seed, .provide = provide, .provide_state = file, .check_storage = true};
+        .steps = options->steps, .seed = options->seed, .provide = provide, .provide_state = file, .check_storage = true,
+        .rounding = options->rounding};
     dtm_interpretation *result = dtm_interpret(module, &run);
     bool good = result && leave_files(result, options->into);
     dtm_interpretation_destroy(result);

@@ -13,6 +13,7 @@ typedef struct compiled_options {
                                 grads.safetensors and weights.safetensors in the folder `into` */
     int64_t steps;
     uint64_t seed;
+    uint64_t rounding; /* as in dtm_interpret_options */
 } compiled_options;
 
 /* False if a pass refused or broke the program, or took more than two minutes of processor time. */
