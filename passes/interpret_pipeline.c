@@ -168,8 +168,9 @@ static meeting *meeting_of(dtm_run *run, uint64_t members) {
     return m;
 }
 
-static int members_of(uint64_t members) {
-    int count = 0;
+/* 0: all. */
+static int members_of(const dtm_peers *peers, uint64_t members) {
+    int count = members ? 0 : peers->count;
     for (; members; members &= members - 1) count++;
     return count;
 }
@@ -192,8 +193,7 @@ bool dtm_run_meet(dtm_run *run, const dtm_op_data *op) {
     size_t ranks = (size_t)run->ranks;
     if (!peers || op->kind != DTM_OP_ALL_REDUCE || op->attributes.axes & (op->attributes.axes - 1))
         return dtm_run_error(run, op, "`%s` along the axis of a pipeline", dtm_op_rows[op->kind].name);
-    if (!members) members = (UINT64_C(1) << peers->count) - 1;
-    if (!(members >> run->module->rank & 1))
+    if (members && !(members >> run->module->rank & 1))
         return dtm_run_error(run, op, "rank %lld of the pipeline takes part in a sum that is not its own",
                              (long long)run->module->rank);
     meeting *m = meeting_of(run, members);
@@ -216,7 +216,7 @@ bool dtm_run_meet(dtm_run *run, const dtm_op_data *op) {
     m->blocks[run->module->rank] = mine;
     m->arrived++;
     tell(peers);
-    while (m->arrived < members_of(members))
+    while (m->arrived < members_of(peers, members))
         if (!wait_for_change(peers)) return stuck(run, op, "others to add to a sum");
     for (uint32_t i = 0; i < op->n_results; i++) {
         dtm_type type = run->module->values[op->results[i]].type;

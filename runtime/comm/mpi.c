@@ -28,6 +28,7 @@ static const double SLEEP_AFTER_SECONDS = 0.02; /* a wait this long may cost a n
 static const double REPLY_SECONDS = 1.0;        /* how long the watchdog waits for the others' answers */
 static const double ENDING_SECONDS = 0.2;       /* how long a failing rank listens whether a lower one fails too */
 static const double KILLED_SECONDS = 10;        /* how long a silent one waits to be ended */
+static const double TOLD_SECONDS = 0.1;         /* for the launcher to pass the message on: what it has not read is lost */
 
 enum control_kind { QUERY, REPLY, ENDING };
 typedef struct control {
@@ -263,6 +264,7 @@ static void mpi_abort(dtm_comm *comm, const dtm_status *status) {
         fflush(stdout);
         fprintf(stderr, "error: %s\n", status->message);
         fflush(stderr);
+        serve_for(comm, TOLD_SECONDS);
     } else {
         serve_for(comm, KILLED_SECONDS);
     }
