@@ -575,6 +575,7 @@ static bool check_rank_model(dtm_checker *c, size_t index) {
         return false;
     }
     whole->ranks[index] = c->module = dtm_module_like(whole);
+    whole->n_ranks = index + 1;
     c->module->of_ranks = true;
     c->module->rank = rank;
     bool good = read_arena(c) && check_model(c);
@@ -588,7 +589,6 @@ bool dtm_checker_model(dtm_checker *c) {
     for (size_t i = 0; i < c->n_rank_models; i++) {
         c->model = c->rank_models[i];
         if (!check_rank_model(c, i)) return false;
-        c->module->n_ranks = i + 1;
     }
     return true;
 }

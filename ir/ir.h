@@ -372,6 +372,8 @@ int64_t dtm_local_bytes_max(const dtm_module *module, dtm_type type);
 uint16_t dtm_type_split_axes(const dtm_type_data *type);
 /* Which dimension index an axis splits, or -1. */
 int dtm_type_axis_dim(const dtm_type_data *type, uint8_t axis);
+/* How many coordinates of a pipeline's axis take part in a collective, 0: all. */
+int64_t dtm_collective_members(const dtm_op_data *op);
 /* Whether a collective goes along the axis of a pipeline, of which the module has one rank's program. */
 bool dtm_along_pipeline(const dtm_module *module, const dtm_op_data *op);
 int64_t dtm_mesh_ranks(const dtm_mesh *mesh); /* time axes apart */

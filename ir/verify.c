@@ -268,6 +268,18 @@ static void check_message(verifier *v, const dtm_op_data *op) {
               verify_axis_text(v, rule->axis), (long long)v->module->rank);
 }
 
+/* Of the ranks along a pipeline's axis those that take part, this one among them. */
+static void check_members(verifier *v, const dtm_op_data *op) {
+    double members = op->kind == DTM_OP_ALL_REDUCE ? op->attributes.number[DTM_COLLECTIVE_MEMBERS] : 0;
+    if (members == 0) return;
+    const dtm_pipeline_rule *rule = &v->module->settings.pipeline;
+    int64_t ranks = rule->present ? v->module->settings.mesh.axes[rule->axis].size : 0;
+    bool countable = members > 0 && members < 0x1p53 && members == (double)(uint64_t)members;
+    if (!dtm_along_pipeline(v->module, op) || !countable || v->module->rank >= 53 ||
+        !((uint64_t)members >> v->module->rank & 1) || (ranks < 53 && (uint64_t)members >> ranks))
+        BREAK(v, op, 511, "%s: `members` are ranks along a pipeline's axis, this one among them", verify_title(v, op));
+}
+
 static void check_op(dtm_module *module, dtm_op op, void *state) {
     verifier *v = state;
     const dtm_op_data *data = dtm_op_get(module, op);
@@ -280,6 +292,8 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
     bool structure = data->body != 0, layout = data->kind >= DTM_OP_RELAYOUT;
     bool was_good = v->good;
     v->good = true;
+    check_members(v, data);
+    if (!v->good) return;
     if (data->kind == DTM_OP_CARRY)
         check_carry(v, data, op);
     else if (data->kind == DTM_OP_LAST)

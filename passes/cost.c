@@ -61,9 +61,9 @@ static double sent_even(dtm_collective_kind kind, dtm_algorithm algorithm, int64
     }
 }
 
-dtm_algorithm dtm_algorithm_choose(const dtm_module *module, dtm_collective_kind kind, uint16_t axes, int64_t payload,
-                                   double *time) {
-    int64_t n = dtm_group_size(module, axes);
+/* Among n ranks of a group along the axes. */
+static dtm_algorithm choose_among(const dtm_module *module, dtm_collective_kind kind, uint16_t axes, int64_t n,
+                                  int64_t payload, double *time) {
     dtm_link link = dtm_link_of(module, axes);
     dtm_algorithm best = DTM_ALGORITHM_RING;
     double least = -1;
@@ -81,7 +81,17 @@ dtm_algorithm dtm_algorithm_choose(const dtm_module *module, dtm_collective_kind
     return best;
 }
 
+dtm_algorithm dtm_algorithm_choose(const dtm_module *module, dtm_collective_kind kind, uint16_t axes, int64_t payload,
+                                   double *time) {
+    return choose_among(module, kind, axes, dtm_group_size(module, axes), payload, time);
+}
+
 /* ---- steps ---- */
+
+int64_t dtm_group_of(const dtm_module *module, const dtm_op_data *op) {
+    int64_t members = dtm_collective_members(op);
+    return members ? members : dtm_group_size(module, op->attributes.axes);
+}
 
 bool dtm_is_collective(dtm_op_kind kind) {
     return kind == DTM_OP_ALL_REDUCE || kind == DTM_OP_ALL_GATHER || kind == DTM_OP_REDUCE_SCATTER ||
@@ -113,12 +123,12 @@ static int64_t payload_of(const dtm_module *module, dtm_op_kind kind, uint16_t a
     return bytes;
 }
 
-static dtm_collective_cost costs(const dtm_module *module, dtm_op_kind kind, uint16_t axes, int64_t payload) {
-    dtm_collective_cost cost = {.kind = kind_of(kind), .group = dtm_group_size(module, axes), .payload = payload};
+static dtm_collective_cost costs(const dtm_module *module, dtm_op_kind kind, uint16_t axes, int64_t group, int64_t payload) {
+    dtm_collective_cost cost = {.kind = kind_of(kind), .group = group, .payload = payload};
     cost.link = dtm_link_of(module, axes);
     cost.sends = dtm_is_collective(kind) && cost.group > 1;
     if (!cost.sends) return cost;
-    cost.algorithm = dtm_algorithm_choose(module, cost.kind, axes, payload, &cost.time);
+    cost.algorithm = choose_among(module, cost.kind, axes, group, payload, &cost.time);
     return cost;
 }
 
@@ -129,7 +139,8 @@ static double copy_time(const dtm_module *module, const dtm_type_data *from, con
 
 dtm_collective_cost dtm_step_cost(const dtm_module *module, dtm_op_kind kind, uint16_t axes, const dtm_type_data *from,
                                   const dtm_type_data *to) {
-    dtm_collective_cost cost = costs(module, kind, axes, payload_of(module, kind, axes, from, to));
+    dtm_collective_cost cost =
+        costs(module, kind, axes, dtm_group_size(module, axes), payload_of(module, kind, axes, from, to));
     if (!cost.sends) {
         cost.time = copy_time(module, from, to) * 0.01; /* most often a view, and never worth a message */
         return cost;
@@ -149,8 +160,16 @@ dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op) 
         payload = dtm_bytes_plus(payload, payload_of(module, data->kind, data->attributes.axes,
                                                      dtm_value_type(module, data->operands[i]),
                                                      dtm_value_type(module, data->results[i])));
-    total = costs(module, data->kind, data->attributes.axes, payload);
+    total = costs(module, data->kind, data->attributes.axes, dtm_group_of(module, data), payload);
     if (!total.sends) return total;
+    if (dtm_along_pipeline(module, data)) { /* of its ranks, which have programs of their own, each has all of it */
+        dtm_collective_counts flat = {.own = payload / dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype)};
+        for (int64_t i = 0; i < total.group; i++) {
+            int64_t sent = dtm_collective_sent_of(total.kind, total.algorithm, (int)total.group, (int)i, &flat, payload / (flat.own ? flat.own : 1));
+            total.sent = sent > total.sent ? sent : total.sent;
+        }
+        return total;
+    }
     if (data->kind == DTM_OP_ALL_REDUCE) { /* a bucket is one flat payload */
         total.sent = dtm_most_sent(module, data->kind, data->attributes.axes, dtm_value_type(module, data->operands[0]),
                                 NULL, payload, total.algorithm);

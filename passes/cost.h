@@ -34,6 +34,8 @@ dtm_machine dtm_machine_of(const dtm_module *module);
 dtm_link dtm_link_of(const dtm_module *module, uint16_t axes);
 /* Ranks in a group along these axes; axes in time do not count. */
 int64_t dtm_group_size(const dtm_module *module, uint16_t axes);
+/* Ranks that take part in a collective: along a pipeline's axis perhaps not all. */
+int64_t dtm_group_of(const dtm_module *module, const dtm_op_data *op);
 
 /* The cheapest algorithm for a collective of `payload` bytes in all among `group` ranks, and its time. */
 dtm_algorithm dtm_algorithm_choose(const dtm_module *module, dtm_collective_kind kind, uint16_t axes, int64_t payload,

@@ -138,6 +138,14 @@ static bool is_last_of_split(const stages *s, dtm_op op) {
     return get(s, op)->kind == DTM_OP_LAST && s->around[def_of(s, get(s, op)->operands[0])];
 }
 
+/* Where a reader of a value may run at the earliest (backward: at the latest). What comes out of the split repeat goes to the
+ * end of the pipeline, where there may be a stage without copies for what stands beside the repeat. */
+static int stage_beside_copies(const stages *s, dtm_value value) {
+    dtm_op def = def_of(s, value);
+    if (!def || !in_loop(s, def) || !is_last_of_split(s, def)) return stage_of_value(s, value);
+    return get(s, s->around[def_of(s, get(s, def)->operands[0])])->attributes.flags & DTM_REPEAT_REVERSED ? 0 : s->count - 1;
+}
+
 typedef struct finder {
     stages *s;
     bool *weighted;
@@ -160,7 +168,7 @@ static void find_stage(finder *f, dtm_op op) {
     for (uint32_t i = 0; i < data->n_operands; i++) {
         dtm_op def = def_of(s, data->operands[i]);
         if (!def || s->unit[def] == s->unit[op]) continue;
-        int at = stage_of_value(s, data->operands[i]);
+        int at = stage_beside_copies(s, data->operands[i]);
         needed |= at == STAGE_NEEDED || f->weighted[data->operands[i]];
         if (at < 0) continue;
         bool gradient = s->part[def] == PART_BACKWARD;
@@ -206,7 +214,8 @@ static void reading_stages(const stages *s, dtm_op op, uint32_t operand, int mad
     else *high = *low;
 }
 
-/* What weights have a part in, but no stage, runs on the first stage of its part that reads it. Operators are numbered in
+/* What weights have a part in, but no stage, runs on the first stage of its part that reads it, what the split repeat begins
+ * with at the beginning of the pipeline. Operators are numbered in
  * the order of the text, so what reads a result is settled before what makes it. */
 static void settle_needed(stages *s, stage_part part) {
     bool backward = part == PART_BACKWARD;
@@ -223,6 +232,7 @@ static void settle_needed(stages *s, stage_part part) {
             if (!def || s->part[def] != part || s->unit[def] == s->unit[op] || s->stage[s->unit[def]] != STAGE_NEEDED) continue;
             int low, high, *want = &wanted[s->unit[def]];
             reading_stages(s, op, i, STAGE_NEEDED, &low, &high);
+            if (data->kind == DTM_OP_CARRY && i == 0 && s->around[op] && high >= 0) low = high = backward ? s->count - 1 : 0;
             if (high >= 0 && (*want < 0 || (backward ? high > *want : low < *want))) *want = backward ? high : low;
         }
     }
