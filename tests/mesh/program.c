@@ -336,28 +336,32 @@ static void write_pipeline(draws *d, program *p, int ranks) {
     put(p->placement, sizeof p->placement, "\n");
 }
 
+/* The pipeline is drawn last, so that all else is as it would be without. */
 static void write_placement(draws *d, program *p) {
     static const char *const names[] = {"tp", "dp", "cp"};
     int axes = draw_between(d, 1, 3), sizes[3];
-    int stages = draw_chance(d, 25) ? draw_between(d, 1, 4) : 0;
-    p->ranks = stages ? stages : 1;
-    put(p->placement, sizeof p->placement, "mesh { ");
-    if (stages) put(p->placement, sizeof p->placement, "pp = %d, ", stages);
+    char rules[sizeof p->placement], mesh[200] = "";
+    p->ranks = 1;
     for (int i = 0; i < axes; i++) {
         int most = 8 / p->ranks < 4 ? 8 / p->ranks : 4;
         static const int likely[] = {2, 1, 3, 4};
         sizes[i] = likely[draw(d, 4)];
         if (sizes[i] > most) sizes[i] = most;
         p->ranks *= sizes[i];
-        put(p->placement, sizeof p->placement, "%s%s = %d", i ? ", " : "", names[i], sizes[i]);
+        put(mesh, sizeof mesh, "%s%s = %d", i ? ", " : "", names[i], sizes[i]);
     }
-    put(p->placement, sizeof p->placement, " }\n\nparallel {\n");
     for (int i = 0; i < axes; i++) write_rule(d, p, names[i]);
-    if (stages) write_pipeline(d, p, stages);
-    else if (draw_chance(d, 30))
-        put(p->placement, sizeof p->placement, "    microbatches %d\n", draw_between(d, 1, p->B + 1));
+    int microbatches = draw_chance(d, 30) ? draw_between(d, 1, p->B + 1) : 0;
     if (draw_chance(d, 25)) write_keep(d, p, names, axes);
-    put(p->placement, sizeof p->placement, "}\n");
+    int stages = draw_chance(d, 30) ? draw_between(d, 1, 4) : 0;
+    if (stages > 8 / p->ranks) stages = 8 / p->ranks;
+    p->ranks *= stages ? stages : 1;
+    if (stages) write_pipeline(d, p, stages);
+    else if (microbatches) put(p->placement, sizeof p->placement, "    microbatches %d\n", microbatches);
+    snprintf(rules, sizeof rules, "%s", p->placement);
+    p->placement[0] = 0;
+    if (stages) put(p->placement, sizeof p->placement, "mesh { pp = %d, %s }\n\nparallel {\n%s}\n", stages, mesh, rules);
+    else put(p->placement, sizeof p->placement, "mesh { %s }\n\nparallel {\n%s}\n", mesh, rules);
 }
 
 void program_draw_model(draws *d, program *out) {
