@@ -219,7 +219,9 @@ static void check_accumulate(verifier *v, const dtm_op_data *op, dtm_op self) {
     uint16_t time = 0;
     for (int a = 0; a < mesh->count; a++)
         if (mesh->axes[a].time) time |= (uint16_t)(1 << a);
-    if (!((type.sum | type.max) & time))
+    dtm_op loop = dtm_enclosing(v->module, self, DTM_OP_MICROBATCH);
+    bool once = loop && dtm_op_get(v->module, loop)->attributes.copies == 1; /* of one there is nothing to add */
+    if (!once && !((type.sum | type.max) & time))
         BREAK(v, op, 505, "%s takes %s, of which nothing is pending over microbatches: %s", verify_title(v, op),
               verify_name(v, op->operands[0]), verify_type_text(v, op->operands[0]));
     type.sum &= (uint16_t)~time;

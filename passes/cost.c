@@ -152,8 +152,20 @@ dtm_collective_cost dtm_step_cost(const dtm_module *module, dtm_op_kind kind, ui
     return cost;
 }
 
+/* A message from one rank of a pipeline to another. */
+static dtm_collective_cost message_cost(const dtm_module *module, const dtm_op_data *op) {
+    dtm_collective_cost cost = {.sends = true, .kind = DTM_COLLECTIVE_BROADCAST, .group = 2};
+    for (uint32_t i = 0; i < op->n_operands; i++)
+        cost.payload = dtm_bytes_plus(cost.payload, local_bytes(module, dtm_value_type(module, op->operands[i])));
+    cost.sent = cost.payload;
+    cost.link = dtm_link_of(module, op->attributes.axes);
+    cost.time = cost.link.latency + (double)cost.sent / cost.link.bandwidth;
+    return cost;
+}
+
 dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module, op);
+    if (data->kind == DTM_OP_SEND) return message_cost(module, data);
     dtm_collective_cost total = {.sends = false};
     int64_t payload = 0;
     for (uint32_t i = 0; i < data->n_operands; i++)

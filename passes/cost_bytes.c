@@ -206,15 +206,27 @@ int64_t dtm_most_sent(const dtm_module *module, dtm_op_kind kind, uint16_t axes,
 
 /* ---- one rank ---- */
 
+/* The rank's place among those that take part. */
+static int64_t index_among(const dtm_module *module, const dtm_op_data *op, const int64_t *coordinates) {
+    int64_t index = 0;
+    if (!dtm_collective_members(op)) return index_in_group(module, op->attributes.axes, coordinates);
+    uint64_t members = (uint64_t)op->attributes.number[DTM_COLLECTIVE_MEMBERS];
+    for (int64_t c = 0; c < coordinates[module->settings.pipeline.axis]; c++) index += members >> c & 1;
+    return index;
+}
+
 int64_t dtm_sent_by(const dtm_module *module, dtm_op op, dtm_algorithm algorithm, const int64_t *coordinates) {
     const dtm_op_data *data = dtm_op_get(module, op);
     uint16_t axes = data->attributes.axes;
-    int n = (int)dtm_group_size(module, axes), self = (int)index_in_group(module, axes, coordinates);
+    int n = (int)dtm_group_of(module, data), self = (int)index_among(module, data, coordinates);
     int64_t sent = 0, bytes = dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype);
     dtm_collective_counts counts, flat = {0};
     for (uint32_t i = 0; i < data->n_operands; i++) {
-        const dtm_type_data *from = dtm_value_type(module, data->operands[i]), *to = dtm_value_type(module, data->results[i]);
-        if (data->kind == DTM_OP_ALL_REDUCE) {
+        const dtm_type_data *from = dtm_value_type(module, data->operands[i]);
+        const dtm_type_data *to = data->n_results ? dtm_value_type(module, data->results[i]) : NULL;
+        if (data->kind == DTM_OP_SEND) {
+            sent = dtm_bytes_plus(sent, block_bytes(module, from, coordinates));
+        } else if (data->kind == DTM_OP_ALL_REDUCE) {
             flat.own += block_bytes(module, from, coordinates) / bytes;
         } else if (data->kind == DTM_OP_REDUCE_SCATTER) {
             counts = counts_of(module, axes, to, coordinates);

@@ -117,7 +117,7 @@ static void print_table(const explainer *e) {
 
 /* The first name of what a collective moves, as the source has it: "p" of p.term. */
 static const char *subject_of(const explainer *e, const dtm_op_data *op) {
-    const char *name = dtm_value_name(e->module, op->results[0]);
+    const char *name = dtm_value_name(e->module, op->n_results ? op->results[0] : op->operands[0]);
     size_t length = strcspn(name, ".");
     if (length == 0) length = strlen(name);
     return dtm_arena_printf(e->scratch, "%.*s", (int)length, name);
@@ -244,8 +244,11 @@ static void print_memory(const explainer *e) {
 
 static void explain_text(const explainer *e, const dtm_module *source) {
     dtm_text_printf(e->out, "%s on %s, machine: %s\n", e->options->file, mesh_text(e), machine_name(e));
-    dtm_text_printf(e->out, "%lld collectives a step, %s sent by each rank\n", (long long)e->ledger.collectives,
-                    bytes_text(e, (double)e->ledger.sent));
+    if (e->module->of_ranks)
+        dtm_text_printf(e->out, "ranks with %s = %lld: ", string_text(e, e->module->settings.mesh.axes[e->module->settings.pipeline.axis].name),
+                        (long long)e->module->rank);
+    dtm_text_printf(e->out, "%lld collectives%s a step, %s sent by each rank\n", (long long)e->ledger.collectives,
+                    e->module->of_ranks ? " and messages" : "", bytes_text(e, (double)e->ledger.sent));
     if (e->ledger.count) {
         dtm_text_printf(e->out, "\n");
         print_table(e);
@@ -308,7 +311,7 @@ static void explain_json_entry(const explainer *e, size_t index) {
     print_json_number(e->out, "seconds", entry->cost.time * (double)entry->count);
     print_json_number(e->out, "tensors", entry->tensors);
     dtm_text_printf(e->out, ",\"value\":");
-    print_json_string(e->out, dtm_value_name(e->module, op->results[0]));
+    print_json_string(e->out, dtm_value_name(e->module, op->n_results ? op->results[0] : op->operands[0]));
     print_json_number(e->out, "line", op->place.line);
     dtm_text_printf(e->out, ",\"why\":");
     print_json_string(e->out, string_text(e, op->why));
@@ -342,7 +345,11 @@ static void explain_json(const explainer *e, const dtm_module *source) {
         if (!mesh->axes[a].time)
             dtm_text_printf(e->out, "%s\"%s\":%lld", printed++ ? "," : "", string_text(e, mesh->axes[a].name),
                             (long long)mesh->axes[a].size);
-    dtm_text_printf(e->out, "},\"machine\":");
+    dtm_text_printf(e->out, "}");
+    if (e->module->of_ranks)
+        dtm_text_printf(e->out, ",\"ranks\":{\"%s\":%lld}", string_text(e, mesh->axes[e->module->settings.pipeline.axis].name),
+                        (long long)e->module->rank);
+    dtm_text_printf(e->out, ",\"machine\":");
     print_json_string(e->out, machine_name(e));
     print_json_number(e->out, "collectives", (double)e->ledger.collectives);
     print_json_number(e->out, "sent", (double)e->ledger.sent);
@@ -367,7 +374,7 @@ static void explain_json(const explainer *e, const dtm_module *source) {
     dtm_text_printf(e->out, "}}\n");
 }
 
-void dtm_explain(const dtm_module *source, dtm_module *module, const dtm_explain_options *options, dtm_text *out) {
+static void explain_one(const dtm_module *source, dtm_module *module, const dtm_explain_options *options, dtm_text *out) {
     explainer e = {.module = module, .options = options, .scratch = dtm_arena_create(), .out = out};
     e.ledger = dtm_ledger_of(module, e.scratch);
     e.step_time = dtm_step_time(module);
@@ -376,4 +383,15 @@ void dtm_explain(const dtm_module *source, dtm_module *module, const dtm_explain
     else explain_text(&e, source);
     dtm_alternatives_destroy(e.alternatives, e.n_alternatives);
     dtm_arena_destroy(e.scratch);
+}
+
+/* Of a pipeline for each coordinate on its axis; no changes are tried. */
+void dtm_explain(const dtm_module *source, dtm_module *module, const dtm_explain_options *options, dtm_text *out) {
+    if (!module->n_ranks) explain_one(source, module, options, out);
+    for (size_t r = 0; r < module->n_ranks; r++) {
+        if (r && !options->json) dtm_text_printf(out, "\n");
+        if (options->json) dtm_text_printf(out, r ? "," : "[");
+        explain_one(NULL, module->ranks[r], options, out);
+    }
+    if (module->n_ranks && options->json) dtm_text_printf(out, "]\n");
 }

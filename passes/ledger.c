@@ -114,7 +114,7 @@ static void count_sent(collector *c, dtm_module *module, dtm_ledger_entry *entry
 static void collect(dtm_module *module, dtm_op op, void *state) {
     collector *c = state;
     const dtm_op_data *data = dtm_op_get(module, op);
-    if (!dtm_is_collective(data->kind)) return;
+    if (!dtm_is_collective(data->kind) && data->kind != DTM_OP_SEND) return;
     dtm_ledger_entry entry = {.op = op, .kind = data->kind, .axes = data->attributes.axes, .copies = 1, .count = 1};
     entry.cost = dtm_collective_cost_of(module, op);
     if (!entry.cost.sends) return;
@@ -137,6 +137,8 @@ static void collect(dtm_module *module, dtm_op op, void *state) {
 dtm_ledger dtm_ledger_of(dtm_module *module, dtm_arena *arena) {
     collector c = {.arena = arena};
     find_senders(&c, &module->settings.mesh);
+    if (module->of_ranks) /* all of them have that coordinate */
+        for (size_t s = 0; s < c.ledger.senders; s++) c.senders[s][module->settings.pipeline.axis] = module->rank;
     dtm_walk(module, collect, &c);
     for (size_t s = 0; s < c.ledger.senders; s++) {
         int64_t sent = 0;
@@ -166,7 +168,7 @@ static void add_time(dtm_module *module, dtm_op op, void *state) {
         if (around->kind == DTM_OP_REPEAT || around->kind == DTM_OP_MICROBATCH)
             count *= (double)around->attributes.copies;
     }
-    bool collective = dtm_is_collective(data->kind);
+    bool collective = dtm_is_collective(data->kind) || data->kind == DTM_OP_SEND;
     *(double *)state += count * (collective ? dtm_collective_cost_of(module, op).time : dtm_op_time(module, op));
 }
 

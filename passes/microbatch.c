@@ -185,6 +185,63 @@ static void rebuild(microbatches *m) {
     for (size_t i = 0; i < n_tops; i++) dtm_op_get(module, tops[i])->region = 0;
 }
 
+/* ---- one microbatch ---- */
+
+static bool is_sink(dtm_op_kind kind) {
+    return kind == DTM_OP_REPORT || kind == DTM_OP_OUTPUT || kind == DTM_OP_GRADIENT || kind == DTM_OP_STORE;
+}
+
+/* What depends on inputs is of the microbatch; sinks and the update come after it. */
+static void classify_whole(dtm_module *module, dtm_op op, void *state) {
+    classifier *c = state;
+    const dtm_op_data *data = dtm_op_get(module, op);
+    if (data->body) return;
+    microbatch_phase is = data->kind == DTM_OP_INPUT ? PHASE_LOOP : PHASE_BEFORE;
+    for (uint32_t i = 0; i < data->n_operands; i++)
+        if (value_phase(c->m, data->operands[i]) == PHASE_LOOP) is = PHASE_LOOP;
+    if (is_sink(data->kind) || dtm_enclosing(module, op, DTM_OP_UPDATE)) is = PHASE_AFTER;
+    c->changed |= is != c->m->phases[op];
+    c->m->phases[op] = is;
+}
+
+/* The value after the loop. */
+static dtm_value complete(microbatches *m, dtm_value value, dtm_value *completed) {
+    if (completed[value]) return completed[value];
+    dtm_builder builder = dtm_builder_after(m->module, dtm_value_get(m->module, value)->def);
+    dtm_type type = dtm_value_get(m->module, value)->type;
+    const char *name = dtm_arena_printf(m->scratch, "%s.sum", dtm_value_name(m->module, value));
+    dtm_op made = dtm_build_op(&builder, DTM_OP_ACCUMULATE, &value, 1, NULL, &type, 1, name);
+    return completed[value] = dtm_result(m->module, made, 0);
+}
+
+/* A pipeline of one microbatch has a loop over it like any other. */
+static void loop_once(microbatches *m) {
+    dtm_module *module = m->module;
+    size_t n_values = module->n_values;
+    for (classifier c = {m, true}; c.changed;) {
+        c.changed = false;
+        dtm_walk(module, classify_whole, &c);
+    }
+    dtm_value *completed = dtm_arena_alloc(m->scratch, n_values * sizeof *completed);
+    size_t n_ops = m->n_ops;
+    microbatch_phase *phases = m->phases;
+    for (dtm_op op = 1; op < n_ops; op++) {
+        if (!dtm_op_get(module, op)->region || dtm_op_get(module, op)->body || phases[op] != PHASE_AFTER) continue;
+        for (uint32_t i = 0; i < dtm_op_get(module, op)->n_operands; i++) {
+            dtm_value value = dtm_op_get(module, op)->operands[i];
+            if (value >= n_values || value_phase(m, value) != PHASE_LOOP) continue;
+            dtm_value sum = complete(m, value, completed);
+            dtm_op_get(module, op)->operands[i] = sum;
+        }
+    }
+    m->n_ops = module->n_ops;
+    m->phases = dtm_arena_alloc(m->scratch, m->n_ops * sizeof *m->phases);
+    memcpy(m->phases, phases, n_ops * sizeof *phases);
+    for (size_t op = n_ops; op < m->n_ops; op++) m->phases[op] = PHASE_LOOP;
+    m->levels = dtm_arena_alloc(m->scratch, m->n_ops * sizeof *m->levels);
+    rebuild(m);
+}
+
 bool dtm_pass_microbatch(dtm_module *module) {
     const dtm_mesh *mesh = &module->settings.mesh;
     microbatches m = {.module = module, .good = true};
@@ -195,13 +252,20 @@ bool dtm_pass_microbatch(dtm_module *module) {
             m.loop_name = mesh->axes[a].name;
         }
     module->after = dtm_string_of(module->context, "microbatch");
-    if (!m.time) return true;
+    if (!m.time && !module->settings.pipeline.present) return true;
     m.scratch = dtm_arena_create();
-    rewrite_reductions(&m, module->body);
+    if (m.time) rewrite_reductions(&m, module->body);
     m.n_ops = module->n_ops;
     m.phases = dtm_arena_alloc(m.scratch, m.n_ops * sizeof *m.phases);
     m.levels = dtm_arena_alloc(m.scratch, m.n_ops * sizeof *m.levels);
     m.weighted = dtm_arena_alloc(m.scratch, m.n_ops * sizeof *m.weighted);
+    if (!m.time) {
+        m.count = 1;
+        m.loop_name = dtm_string_of(module->context, "microbatch");
+        loop_once(&m);
+        dtm_arena_destroy(m.scratch);
+        return true;
+    }
     for (classifier c = {&m, m.good}; c.changed;) {
         c.changed = false;
         dtm_walk(module, classify, &c);

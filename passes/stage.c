@@ -73,8 +73,7 @@ static bool cut(stages *s) {
 
 static dtm_op find_loop(const dtm_module *module) {
     const dtm_region_data *body = &module->regions[module->body];
-    const dtm_settings *settings = &module->settings;
-    dtm_string time = settings->mesh.count ? settings->mesh.axes[settings->mesh.count - 1].name : 0;
+    dtm_string time = dtm_string_of(module->context, "microbatch");
     for (size_t i = 0; i < body->n_ops; i++) {
         const dtm_op_data *op = dtm_op_get(module, body->ops[i]);
         if (op->kind == DTM_OP_MICROBATCH && op->attributes.name == time) return body->ops[i];
@@ -109,11 +108,8 @@ bool dtm_pass_stage(dtm_module *module) {
     s.scratch = dtm_arena_create();
     s.loop = find_loop(module);
     prepare(&s);
-    if (!s.loop) {
-        dtm_error(module->context, rule->span, 601, "a pipeline of one microbatch: this version reads it, but does not execute it");
-        dtm_help(module->context, "microbatches = 2, or more");
-    }
-    bool good = s.loop && cut(&s) && stage_find(&s);
+    if (!s.loop) dtm_error(module->context, rule->span, 414, "there is no loop over microbatches, `microbatch microbatch = ..`");
+    bool good = cut(&s) && stage_find(&s);
     if (good) {
         module->ranks = dtm_arena_alloc(module->arena, (size_t)s.n_ranks * sizeof *module->ranks);
         module->n_ranks = (size_t)s.n_ranks;

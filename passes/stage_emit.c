@@ -489,6 +489,7 @@ static void send(emitter *e, const stage_cut *cut, int peer, dtm_region to) {
     }
     dtm_builder b = dtm_builder_at_end(e->to, to);
     b.place = e->s->rule->place;
+    b.why = dtm_string_printf(e->to->context, "stage %d goes on with it", peer);
     dtm_attributes attributes = message_attributes(e, DTM_OP_SEND, peer);
     dtm_build_op(&b, DTM_OP_SEND, values, (uint32_t)cut->count, &attributes, NULL, 0, "");
 }

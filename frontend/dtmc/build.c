@@ -73,8 +73,7 @@ typedef struct sources {
     bool failed;
 } sources;
 
-/* Of a pipeline on each of its ranks; what is odd is told of the first of them. */
-static bool keeps_contracts(dtm_module *module) {
+bool dtm_keeps_contracts(dtm_module *module) {
     bool good = true;
     for (size_t i = 0; i < (module->n_ranks ? module->n_ranks : 1); i++) {
         dtm_module *of = module->n_ranks ? module->ranks[i] : module;
@@ -89,7 +88,7 @@ static bool keeps_contracts(dtm_module *module) {
 static sources translate(dtm_context *context, const dtm_options *options) {
     dtm_arena *arena = dtm_context_arena(context);
     sources made = {.module = dtm_compile(context, options, NULL), .plan.arena = arena, .kernels.arena = arena};
-    made.failed = !made.module || !keeps_contracts(made.module) || !dtm_codegen(made.module, &made.plan, &made.kernels);
+    made.failed = !made.module || !dtm_keeps_contracts(made.module) || !dtm_codegen(made.module, &made.plan, &made.kernels);
     made.failed |= dtm_report(context);
     return made;
 }

@@ -220,19 +220,12 @@ int dtm_command_explain(const dtm_options *options) {
     dtm_module *source = dtm_compile(context, options, ""), *module = source ? dtm_module_clone(source) : NULL;
     dtm_pipeline_options pipeline = {.verify = options->verify, .validate = options->validate, .seed = options->seed};
     bool failed = !module || !dtm_pipeline_run(module, &pipeline);
-    if (!failed && module->n_ranks) {
-        dtm_error(context, module->settings.pipeline.span, 601, "the ledger of a pipeline: this version does not write it");
-        dtm_help(context, "`dtmc ir FILE --after stage` shows what each rank computes, sends and receives");
-        failed = true;
-    }
     if (!failed) {
         dtm_text out = {.arena = dtm_context_arena(context)};
         dtm_explain_options explain = {.json = options->json, .file = options->file};
         dtm_explain(source->after ? NULL : source, module, &explain, &out);
         fputs(out.data, stdout);
-        dtm_ledger ledger = dtm_ledger_of(module, dtm_context_arena(context));
-        dtm_ledger_warn(module, &ledger);
-        failed |= !dtm_ledger_check(module, &ledger);
+        failed |= !dtm_keeps_contracts(module);
     }
     failed |= dtm_report(context);
     dtm_module_destroy(module);

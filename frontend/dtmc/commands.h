@@ -29,6 +29,8 @@ int dtm_command_passes(const dtm_options *options);
 dtm_module *dtm_compile(dtm_context *context, const dtm_options *options, const char *until);
 /* Prints what has been reported; returns whether there was an error. */
 bool dtm_report(dtm_context *context);
+/* Whether the contracts of `expect` hold; of a pipeline on each of its ranks. Warns of what is odd on the first of them. */
+bool dtm_keeps_contracts(dtm_module *module);
 /* The whole of a file or of standard input; NULL with a message if it cannot be read. */
 char *dtm_read_file(const char *path, size_t *length);
 

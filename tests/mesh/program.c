@@ -323,7 +323,7 @@ static void write_keep(draws *d, program *p, const char *const *names, int axes)
 /* A pipeline along pp: stages as given, empty ones too, or as they come; one or two a rank. */
 static void write_pipeline(draws *d, program *p, int ranks) {
     int chunks = draw_between(d, 1, 2), left = p->layers;
-    put(p->placement, sizeof p->placement, "    pp splits layer with schedule = sequential, microbatches = %d", draw_between(d, 2, p->B + 1));
+    put(p->placement, sizeof p->placement, "    pp splits layer with schedule = sequential, microbatches = %d", draw_between(d, 1, p->B + 1));
     if (chunks > 1) put(p->placement, sizeof p->placement, ", chunks = %d", chunks);
     if (draw_chance(d, 50)) {
         for (int s = 0; s < ranks * chunks; s++) {
