@@ -158,7 +158,7 @@ static dtm_value term_of(emitter *e, dtm_builder *b, dtm_op op, dtm_value value)
     if (in_loop(e, op)) {
         int stage = s->around[def] ? STAGE_COPIES : stage_of_value(s, value);
         if (stage == STAGE_ANYWHERE && !s->summed[value] && stage_of_chunk(e, e->chunk) != 0) return 0;
-        return e->map[e->chunk + 1][value];
+        return mapped(e, value, e->chunk);
     }
     const stage_home *home = &s->home[value];
     if (home->kind == HOME_SUM || s->around[def]) return over_chunks(e, b, value);
