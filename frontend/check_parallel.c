@@ -2,6 +2,7 @@
  * syntax tree. A dump's rules name what the source had and passes may have removed since: there such names stand as
  * they are. */
 #include "frontend/sections.h"
+#include "ir/timeline.h"
 
 #include <float.h>
 #include <string.h>
@@ -161,6 +162,12 @@ static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_na
     if (settings->microbatches_span.file) return refuse_two(c, microbatches->span);
     if (!read_schedule(c, schedule, &rule) || !read_microbatches(c, microbatches, s->span)) return false;
     if (chunks && !dtm_section_whole(c, chunks, "`chunks`", 1, &rule.chunks)) return false;
+    int64_t ranks = settings->mesh.axes[rule.axis].size;
+    if (rule.chunks > DTM_TIMELINE_RANKS / ranks) {
+        dtm_error(c->context, s->span, 413, "a pipeline has at most %d stages, not %lld ranks with %lld each", DTM_TIMELINE_RANKS,
+                  (long long)ranks, (long long)rule.chunks);
+        return false;
+    }
     if (stages && !read_stages(c, stages, &rule)) return false;
     settings->pipeline = rule;
     return true;

@@ -10,26 +10,24 @@
  */
 #include "passes/stage.h"
 #include "passes/passes.h"
+#include "passes/timeline.h"
 
 #include <string.h>
 
 /* ---- where stages lie ---- */
 
-/* Whether odd chunks run from the last rank back. */
-static bool turns(const stages *s) {
-    const char *schedule = dtm_string_text(s->module->context, s->rule->schedule);
-    return strcmp(schedule, "zbv") == 0 || strcmp(schedule, "dualpipev") == 0;
-}
+int stage_at(const stages *s, int rank, int chunk) { return dtm_timeline_stage(s->places, rank, chunk); }
 
-int stage_at(const stages *s, int rank, int chunk) {
-    return chunk * s->n_ranks + (turns(s) && chunk % 2 ? s->n_ranks - 1 - rank : rank);
+int stage_chunk(const stages *s, int stage) {
+    int rank, chunk;
+    dtm_timeline_place(s->places, stage, 0, &rank, &chunk);
+    return chunk;
 }
-
-int stage_chunk(const stages *s, int stage) { return stage / s->n_ranks; }
 
 int stage_rank(const stages *s, int stage) {
-    int within = stage % s->n_ranks;
-    return turns(s) && stage_chunk(s, stage) % 2 ? s->n_ranks - 1 - within : within;
+    int rank, chunk;
+    dtm_timeline_place(s->places, stage, 0, &rank, &chunk);
+    return rank;
 }
 
 int stage_lowest(const stages *s) {
@@ -107,6 +105,16 @@ bool dtm_pass_stage(dtm_module *module) {
     s.count = s.n_ranks * s.chunks;
     s.scratch = dtm_arena_create();
     s.loop = find_loop(module);
+    const char *schedule = dtm_string_text(module->context, rule->schedule);
+    dtm_placement placement = dtm_timeline_placement(schedule);
+    if (placement == DTM_PLACE_BIDIRECTIONAL) {
+        dtm_error(module->context, rule->span, 601, "the schedule `%s`: this version does not hold a stage on two ranks", schedule);
+        dtm_help(module->context, "schedule = dualpipev holds each once");
+        dtm_arena_destroy(s.scratch);
+        return false;
+    }
+    if (placement == DTM_PLACE_SINGLE) placement = DTM_PLACE_LOOP; /* the same of one chunk */
+    s.places = dtm_timeline_create(s.scratch, schedule, placement, s.n_ranks, 1, s.chunks);
     prepare(&s);
     if (!s.loop) dtm_error(module->context, rule->span, 414, "there is no loop over microbatches, `microbatch microbatch = ..`");
     bool good = cut(&s) && stage_find(&s);

@@ -4,6 +4,7 @@
 #define DTM_PASSES_STAGE_H
 
 #include "ir/ir.h"
+#include "ir/timeline.h"
 
 /* When in a step: before the loop over microbatches, in it, after it. */
 typedef enum stage_part { PART_BEFORE, PART_FORWARD, PART_BACKWARD, PART_AFTER } stage_part;
@@ -45,6 +46,7 @@ typedef struct stages {
     dtm_arena *scratch;
     const dtm_pipeline_rule *rule;
     int n_ranks, chunks, count;
+    dtm_timeline *places; /* without operations: which rank has which stage */
     int64_t *first; /* by stage: its first copy; at `count` the number of copies */
     dtm_op loop;    /* the microbatches */
     size_t n_ops, n_values;
@@ -72,6 +74,13 @@ static inline int64_t stage_copies(const stages *s, int stage) { return s->first
 /* The first and the last stage that have copies, in the order in which forward runs them. */
 int stage_lowest(const stages *s);
 int stage_highest(const stages *s);
+
+static inline bool stage_is_split(const stages *s, const dtm_op_data *op) {
+    return op->kind == DTM_OP_REPEAT && op->attributes.name == s->rule->repeat;
+}
+static inline bool stage_in_loop(const stages *s, dtm_op op) {
+    return s->part[op] == PART_FORWARD || s->part[op] == PART_BACKWARD;
+}
 
 /* ---- stage_find.c ---- */
 

@@ -38,8 +38,6 @@ static const dtm_op_data *get(const emitter *e, dtm_op op) { return &e->from->op
 static dtm_op def_of(const emitter *e, dtm_value value) { return e->from->values[value].def; }
 static int stage_of_chunk(const emitter *e, int chunk) { return stage_at(e->s, e->rank, chunk); }
 
-static bool in_loop(const emitter *e, dtm_op op) { return e->s->part[op] == PART_FORWARD || e->s->part[op] == PART_BACKWARD; }
-
 /* ---- what runs here ---- */
 
 static bool on_ranks(const emitter *e, const stage_home *home) {
@@ -74,7 +72,7 @@ static bool is_emitted(const emitter *e, dtm_op op, int chunk) { return runs_her
 
 /* Whether a value is made wherever it is read. */
 static bool runs_anywhere(const emitter *e, dtm_op def, dtm_value value) {
-    if (in_loop(e, def)) return e->s->stage[e->s->unit[def]] == STAGE_ANYWHERE;
+    if (stage_in_loop(e->s, def)) return e->s->stage[e->s->unit[def]] == STAGE_ANYWHERE;
     if (e->s->part[def] == PART_BEFORE) return get(e, def)->kind != DTM_OP_WEIGHT;
     return e->s->home[value].kind == HOME_ALL;
 }
@@ -86,7 +84,7 @@ static void need_first(emitter *e, dtm_op last, int chunk) {
     dtm_op carry = s->around[def_of(e, next)] ? stage_carry_of(s, next) : 0;
     dtm_op def = carry ? def_of(e, get(e, carry)->operands[0]) : 0;
     if (def && !s->around[def])
-        e->needed[in_loop(e, def) ? chunk + 1 : 0][def] |= runs_anywhere(e, def, get(e, carry)->operands[0]);
+        e->needed[stage_in_loop(e->s, def) ? chunk + 1 : 0][def] |= runs_anywhere(e, def, get(e, carry)->operands[0]);
 }
 
 /* Marks what runs anywhere and is read by something here. Operators are numbered in the order of the text. */
@@ -95,14 +93,14 @@ static void find_needed(emitter *e) {
     for (dtm_op op = (dtm_op)s->n_ops - 1; op > 0; op--) {
         const dtm_op_data *data = get(e, op);
         if (!data->region || data->body) continue;
-        bool chunks = in_loop(e, op) || s->around[op];
+        bool chunks = stage_in_loop(e->s, op) || s->around[op];
         for (int chunk = chunks ? 0 : -1; chunk < (chunks ? s->chunks : 0); chunk++) {
             if (!is_emitted(e, op, chunk)) continue;
             if (data->kind == DTM_OP_LAST) need_first(e, op, chunk);
             for (uint32_t i = 0; i < data->n_operands; i++) {
                 dtm_op def = def_of(e, data->operands[i]);
                 if (!def) continue;
-                bool in_chunk = in_loop(e, def) || s->around[def];
+                bool in_chunk = stage_in_loop(e->s, def) || s->around[def];
                 if (in_chunk && chunk < 0) continue; /* after the loop: sums over chunks */
                 e->needed[in_chunk ? chunk + 1 : 0][def] |= runs_anywhere(e, def, data->operands[i]);
             }
@@ -155,7 +153,7 @@ static dtm_value term_of(emitter *e, dtm_builder *b, dtm_op op, dtm_value value)
     const stages *s = e->s;
     if (!def_of(e, value)) return mapped(e, value, e->chunk);
     dtm_op def = def_of(e, value);
-    if (in_loop(e, op)) {
+    if (stage_in_loop(e->s, op)) {
         int stage = s->around[def] ? STAGE_COPIES : stage_of_value(s, value);
         if (stage == STAGE_ANYWHERE && !s->summed[value] && stage_of_chunk(e, e->chunk) != 0) return 0;
         return mapped(e, value, e->chunk);
@@ -264,7 +262,7 @@ static dtm_value first_carried(emitter *e, dtm_builder *b, dtm_op op) {
     dtm_value first = 0;
     bool earlier = false;
     for (int c = 0; c < e->chunk; c++) earlier |= stage_copies(s, stage_of_chunk(e, c)) > 0;
-    if (in_loop(e, op) || !earlier) first = term_of(e, b, op, data->operands[0]);
+    if (stage_in_loop(e->s, op) || !earlier) first = term_of(e, b, op, data->operands[0]);
     return first ? first : zero(b, e->from->values[data->results[0]].type, name_of(e, data->results[0]));
 }
 
@@ -312,7 +310,7 @@ static void emit_here(emitter *e, dtm_op op, dtm_region to) {
     const stages *s = e->s;
     const dtm_op_data *data = get(e, op);
     bool after = s->part[op] == PART_AFTER && !s->around[op];
-    if (in_loop(e, op) && s->stage[s->unit[op]] == STAGE_SPREAD) {
+    if (stage_in_loop(e->s, op) && s->stage[s->unit[op]] == STAGE_SPREAD) {
         emit_spread(e, op, to);
         return;
     }
@@ -330,7 +328,7 @@ static void emit_here(emitter *e, dtm_op op, dtm_region to) {
         *operands = data->n_operands <= 8 ? few : dtm_arena_alloc(s->scratch, data->n_operands * sizeof *operands);
     for (uint32_t i = 0; i < data->n_operands; i++) {
         dtm_op def = def_of(e, data->operands[i]);
-        bool sums = def && e->chunk < 0 && (in_loop(e, def) || s->home[data->operands[i]].kind == HOME_SUM);
+        bool sums = def && e->chunk < 0 && (stage_in_loop(e->s, def) || s->home[data->operands[i]].kind == HOME_SUM);
         operands[i] = sums ? over_chunks(e, &b, data->operands[i]) : mapped(e, data->operands[i], e->chunk);
     }
     if (data->kind == DTM_OP_CARRY && s->around[op] && s->unit[op] == op) operands[0] = e->first[e->chunk][op];
@@ -351,10 +349,6 @@ static void emit_op(emitter *e, dtm_op op, dtm_region to) {
 /* ---- regions ---- */
 
 static void emit_region(emitter *e, dtm_region from, dtm_region to);
-
-static bool is_split_repeat(const emitter *e, const dtm_op_data *op) {
-    return op->kind == DTM_OP_REPEAT && op->attributes.name == e->s->rule->repeat;
-}
 
 /* What the carries of a repeat begin with, before it. */
 static void begin_carries(emitter *e, dtm_op repeat, dtm_region to) {
@@ -398,7 +392,7 @@ static bool has_any(const emitter *e, dtm_region region, int chunk) {
     const dtm_region_data *data = &e->from->regions[region];
     for (size_t i = 0; i < data->n_ops; i++) {
         const dtm_op_data *op = get(e, data->ops[i]);
-        if (is_split_repeat(e, op)) {
+        if (stage_is_split(e->s, op)) {
             for (int c = 0; c < e->s->chunks; c++)
                 if ((chunk < 0 || chunk == c) && stage_copies(e->s, stage_of_chunk(e, c))) return true;
         } else if (op->body ? has_any(e, op->body, chunk) : is_emitted(e, data->ops[i], chunk) || gathers(e, data->ops[i]))
@@ -412,7 +406,7 @@ static void emit_region(emitter *e, dtm_region from, dtm_region to) {
         dtm_op op = e->from->regions[from].ops[i];
         const dtm_op_data *data = get(e, op);
         if (!data->body) emit_op(e, op, to);
-        else if (is_split_repeat(e, data)) {
+        else if (stage_is_split(e->s, data)) {
             if (e->chunk >= 0) emit_repeat(e, op, to, e->chunk);
             for (int chunk = 0; e->chunk < 0 && chunk < e->s->chunks; chunk++) emit_repeat(e, op, to, chunk);
         } else if (has_any(e, data->body, e->chunk)) {
@@ -534,7 +528,7 @@ static void gather_sums(emitter *e) {
     dtm_region region = 0;
     for (dtm_op op = 1; op < e->s->n_ops; op++) {
         const dtm_op_data *data = get(e, op);
-        if (!data->region || data->kind != DTM_OP_ACCUMULATE || !in_loop(e, op) || e->s->around[op]) continue;
+        if (!data->region || data->kind != DTM_OP_ACCUMULATE || !stage_in_loop(e->s, op) || e->s->around[op]) continue;
         if (!e->s->gathered[data->results[0]]) continue;
         if (!region) {
             dtm_builder top = dtm_builder_at_end(e->to, e->to->body);

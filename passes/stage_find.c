@@ -11,10 +11,6 @@
 static const dtm_op_data *get(const stages *s, dtm_op op) { return &s->module->ops[op]; }
 static dtm_op def_of(const stages *s, dtm_value value) { return s->module->values[value].def; }
 
-static bool is_split_repeat(const stages *s, const dtm_op_data *op) {
-    return op->kind == DTM_OP_REPEAT && op->attributes.name == s->rule->repeat;
-}
-
 /* ---- 1. parts, repeats, units ---- */
 
 static void place_op(stages *s, dtm_op op, stage_part part, dtm_op around, dtm_op unit) {
@@ -23,7 +19,7 @@ static void place_op(stages *s, dtm_op op, stage_part part, dtm_op around, dtm_o
     s->around[op] = around;
     s->unit[op] = unit ? unit : op;
     if (!data->body) return;
-    bool split = is_split_repeat(s, data);
+    bool split = stage_is_split(s, data);
     if (split && unit && s->good) {
         s->good = false;
         dtm_error(s->module->context, data->span, 414, "the repeat `%s` stands in another repeat, and a pipeline splits it",
@@ -54,8 +50,6 @@ static void find_parts(stages *s) {
 }
 
 /* ---- 2. sums over stages ---- */
-
-static bool in_loop(const stages *s, dtm_op op) { return s->part[op] == PART_FORWARD || s->part[op] == PART_BACKWARD; }
 
 /* Reading a value so is taking it for a term. */
 static bool takes_term(const stages *s, dtm_op user) {
@@ -131,7 +125,7 @@ static bool *weighted_values(stages *s) {
 
 int stage_of_value(const stages *s, dtm_value value) {
     dtm_op def = def_of(s, value);
-    return def && in_loop(s, def) ? s->stage[s->unit[def]] : STAGE_ANYWHERE;
+    return def && stage_in_loop(s, def) ? s->stage[s->unit[def]] : STAGE_ANYWHERE;
 }
 
 static bool is_last_of_split(const stages *s, dtm_op op) {
@@ -142,7 +136,7 @@ static bool is_last_of_split(const stages *s, dtm_op op) {
  * end of the pipeline, where there may be a stage without copies for what stands beside the repeat. */
 static int stage_beside_copies(const stages *s, dtm_value value) {
     dtm_op def = def_of(s, value);
-    if (!def || !in_loop(s, def) || !is_last_of_split(s, def)) return stage_of_value(s, value);
+    if (!def || !stage_in_loop(s, def) || !is_last_of_split(s, def)) return stage_of_value(s, value);
     return get(s, s->around[def_of(s, get(s, def)->operands[0])])->attributes.flags & DTM_REPEAT_REVERSED ? 0 : s->count - 1;
 }
 
@@ -186,7 +180,7 @@ static void find_stages_of(finder *f, dtm_region region) {
     for (size_t i = 0; i < body->n_ops; i++) {
         dtm_op op = body->ops[i];
         const dtm_op_data *data = get(s, op);
-        if (s->around[op] || is_split_repeat(s, data)) s->stage[op] = STAGE_COPIES;
+        if (s->around[op] || stage_is_split(s, data)) s->stage[op] = STAGE_COPIES;
         else if (!data->body) {
             bool spread = s->unit[op] == op && ((data->n_results && s->summed[data->results[0]]) ||
                                                 (data->kind == DTM_OP_ACCUMULATE && s->summed[data->operands[0]]));
@@ -223,7 +217,7 @@ static void settle_needed(stages *s, stage_part part) {
     for (size_t op = 0; op < s->n_ops; op++) wanted[op] = STAGE_ANYWHERE;
     for (dtm_op op = (dtm_op)s->n_ops - 1; op > 0; op--) {
         const dtm_op_data *data = get(s, op);
-        if (!data->region || data->body || !in_loop(s, op)) continue;
+        if (!data->region || data->body || !stage_in_loop(s, op)) continue;
         int *at = &s->stage[s->unit[op]];
         if (s->part[op] == part && *at == STAGE_NEEDED)
             *at = wanted[s->unit[op]] >= 0 ? wanted[s->unit[op]] : backward ? s->count - 1 : 0;
@@ -294,12 +288,12 @@ static void find_cuts(stages *s) {
         const dtm_op_data *data = get(s, op);
         if (!data->region || data->body) continue;
         bool carried = data->kind == DTM_OP_CARRY && s->around[op] && s->unit[op] == op && !s->summed[data->results[0]];
-        if (carried && !in_loop(s, op)) {
+        if (carried && !stage_in_loop(s, op)) {
             s->good = false;
             dtm_error(s->module->context, data->span, 414, "`%s` goes from copy to copy outside of the loop over microbatches",
                       dtm_value_name(s->module, data->results[0]));
         }
-        if (!in_loop(s, op)) continue;
+        if (!stage_in_loop(s, op)) continue;
         for (uint32_t i = 0; i < data->n_operands; i++) send_operand(s, op, i);
         if (carried) send_carried(s, op);
     }
@@ -328,7 +322,7 @@ int stage_owner(const stage_home *home) {
 
 static void mark_reading(stages *s, dtm_op op, bool *ranks) {
     int stage = s->stage[s->unit[op]];
-    if (!in_loop(s, op)) return;
+    if (!stage_in_loop(s, op)) return;
     for (int k = 0; k < s->count; k++)
         if (stage == k || (stage == STAGE_COPIES && stage_copies(s, k))) ranks[stage_rank(s, k)] = true;
 }
@@ -344,7 +338,7 @@ static void find_holders(stages *s) {
             if (!def || s->part[def] != PART_BEFORE || s->around[def]) continue;
             stage_home *home = &s->home[value];
             if (!home->ranks) *home = (stage_home){HOME_SET, no_ranks(s)};
-            if (in_loop(s, op)) mark_reading(s, op, home->ranks);
+            if (stage_in_loop(s, op)) mark_reading(s, op, home->ranks);
             else if (s->part[op] == PART_BEFORE && data->n_results && s->home[data->results[0]].ranks)
                 for (int r = 0; r < s->n_ranks; r++) home->ranks[r] |= s->home[data->results[0]].ranks[r];
         }
@@ -491,7 +485,7 @@ static void find_homes(stages *s) {
     for (dtm_op op = 1; op < s->n_ops; op++) {
         const dtm_op_data *data = get(s, op);
         if (!data->region || data->body) continue;
-        if (data->kind == DTM_OP_ACCUMULATE && in_loop(s, op)) {
+        if (data->kind == DTM_OP_ACCUMULATE && stage_in_loop(s, op)) {
             stage_home home = {HOME_COPIES, NULL};
             if (!s->around[op]) {
                 home = (stage_home){HOME_SUM, no_ranks(s)};

@@ -11,6 +11,8 @@
  * (E0902) that says why the schedule is not defined for these numbers and which come nearest. */
 dtm_timeline *dtm_timeline_order(dtm_context *context, dtm_arena *arena, dtm_span span, const char *schedule, int ranks,
                                  int microbatches, int chunks);
+/* Where a schedule of these names has its stages; of any other, as ranks come. */
+dtm_placement dtm_timeline_placement(const char *schedule);
 /* The names, in the order above; NULL from `index` 7 on. */
 const char *dtm_timeline_schedule(int index);
 

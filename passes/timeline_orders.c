@@ -207,6 +207,12 @@ static const schedule schedules[] = {
     {"interleaved_moeoverlap", DTM_PLACE_LOOP, 2, true, false, false, overlapped},
 };
 
+dtm_placement dtm_timeline_placement(const char *schedule) {
+    for (int i = 0; i < NAMED; i++)
+        if (strcmp(schedules[i].name, schedule) == 0) return schedules[i].placement;
+    return DTM_PLACE_LOOP;
+}
+
 const char *dtm_timeline_schedule(int index) { return index >= 0 && index < NAMED ? schedules[index].name : NULL; }
 
 static void not_defined(dtm_context *context, dtm_span span, const char *why, const char *help) {
