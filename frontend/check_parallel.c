@@ -108,8 +108,10 @@ static bool read_schedule(dtm_checker *c, const dtm_expr *value, dtm_pipeline_ru
 }
 
 static bool read_stages(dtm_checker *c, const dtm_expr *list, dtm_pipeline_rule *rule) {
-    int64_t wanted = c->module->settings.mesh.axes[rule->axis].size * rule->chunks;
+    int64_t ranks = c->module->settings.mesh.axes[rule->axis].size;
     size_t count = list->kind == DTM_EXPR_LIST ? list->count : 0;
+    int64_t found = (int64_t)count > ranks ? (int64_t)count / ranks : 1; /* chunks follow from stages where they are not given */
+    int64_t wanted = ranks * (rule->chunks ? rule->chunks : found);
     if ((int64_t)count != wanted) {
         dtm_error(c->context, list->span, 413, "`stages` has %zu entr%s, and there %s %lld stage%s", count,
                   count == 1 ? "y" : "ies", wanted == 1 ? "is" : "are", (long long)wanted, wanted == 1 ? "" : "s");
@@ -117,6 +119,7 @@ static bool read_stages(dtm_checker *c, const dtm_expr *list, dtm_pipeline_rule 
                  dtm_checker_text(c, rule->repeat));
         return false;
     }
+    rule->chunks = wanted / ranks;
     rule->stages = dtm_arena_alloc(c->module->arena, count * sizeof *rule->stages);
     rule->n_stages = count;
     for (size_t i = 0; i < count; i++)
@@ -132,7 +135,7 @@ static bool refuse_two(dtm_checker *c, dtm_span span) {
 
 static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_names *names) {
     dtm_settings *settings = &c->module->settings;
-    dtm_pipeline_rule rule = {.present = true, .chunks = 1, .span = s->span, .repeat = s->names.items[0].text};
+    dtm_pipeline_rule rule = {.present = true, .span = s->span, .repeat = s->names.items[0].text};
     dtm_entries entries = {0};
     rule.place = c->dump ? (dtm_place){s->suffix.file, s->suffix.line} : dtm_checker_place(c, s->span);
     rule.axis = dtm_checker_axis(c, s->name);

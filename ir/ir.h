@@ -219,7 +219,7 @@ typedef struct dtm_pipeline_rule {
     bool present;
     uint8_t axis;
     dtm_string repeat, schedule;
-    int64_t chunks; /* stages a rank holds */
+    int64_t chunks; /* stages a rank holds; 0: as many as the schedule has by itself, which stage writes down */
     int64_t *stages; /* copies of the repeat in each stage, if given: as many as the axis has ranks, times chunks */
     size_t n_stages;
     dtm_span span;
@@ -312,6 +312,9 @@ typedef struct dtm_module {
      * work on one by one; the body of this one is then empty. They share context and settings. */
     struct dtm_module **ranks;
     size_t n_ranks;
+    /* And what each of them does in which order (ir/timeline.h), in this module's arena; NULL: one microbatch after the
+     * other, `schedule = sequential`. The modules of ranks have none. */
+    struct dtm_timeline *timeline;
     bool of_ranks; /* it is such a module, */
     int64_t rank;  /* of the ranks of this coordinate */
     uint32_t *type_table; /* interning: open addressing over types */

@@ -1,5 +1,6 @@
 /* The module: dimensions, values, names, operators and regions; building and walking. */
 #include "ir/ir.h"
+#include "ir/timeline.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +178,7 @@ dtm_module *dtm_module_clone(const dtm_module *module) {
     clone_settings(arena, &clone->settings);
     clone->ranks = copy_of(arena, module->ranks, module->n_ranks * sizeof *module->ranks);
     for (size_t i = 0; i < module->n_ranks; i++) clone->ranks[i] = dtm_module_clone(module->ranks[i]);
+    if (module->timeline) clone->timeline = dtm_timeline_copy(arena, module->timeline);
     for (size_t i = 1; i < clone->n_ops; i++) {
         dtm_op_data *op = &clone->ops[i];
         op->operands = copy_of(arena, op->operands, op->n_operands * sizeof *op->operands);

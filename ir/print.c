@@ -424,7 +424,7 @@ static void print_pipeline(const printer *p, const dtm_settings *s) {
     dtm_text_printf(p->out, "    %s splits %s with schedule = %s, microbatches = %lld",
                     string_text(p, s->mesh.axes[rule->axis].name), string_text(p, rule->repeat),
                     string_text(p, rule->schedule), (long long)s->microbatches);
-    if (rule->chunks != 1) dtm_text_printf(p->out, ", chunks = %lld", (long long)rule->chunks);
+    if (rule->chunks > 1 || (rule->chunks && !rule->n_stages)) dtm_text_printf(p->out, ", chunks = %lld", (long long)rule->chunks);
     for (size_t i = 0; i < rule->n_stages; i++)
         dtm_text_printf(p->out, "%s%lld", i ? ", " : ", stages = [", (long long)rule->stages[i]);
     if (rule->n_stages) dtm_text_printf(p->out, "]");

@@ -24,6 +24,22 @@ dtm_timeline *dtm_timeline_like(dtm_arena *arena, const dtm_timeline *t) {
     return dtm_timeline_create(arena, t->name, t->placement, t->ranks, t->microbatches, t->chunks);
 }
 
+dtm_timeline *dtm_timeline_copy(dtm_arena *arena, const dtm_timeline *t) {
+    dtm_timeline *copy = dtm_timeline_like(arena, t);
+    copy->name = dtm_arena_printf(arena, "%s", t->name);
+    copy->groups = t->groups;
+    for (int r = 0; r < t->ranks; r++) {
+        const dtm_rank_order *of = &t->order[r];
+        dtm_rank_order *to = &copy->order[r];
+        *to = (dtm_rank_order){NULL, of->count, of->count, NULL, of->n_messages, of->n_messages};
+        to->operations = dtm_arena_alloc(arena, of->count * sizeof *to->operations);
+        to->messages = dtm_arena_alloc(arena, of->n_messages * sizeof *to->messages);
+        if (of->count) memcpy(to->operations, of->operations, of->count * sizeof *to->operations);
+        if (of->n_messages) memcpy(to->messages, of->messages, of->n_messages * sizeof *to->messages);
+    }
+    return copy;
+}
+
 /* ---- operations ---- */
 
 void dtm_timeline_add_operation(dtm_timeline *t, int rank, dtm_operation operation) {

@@ -79,6 +79,32 @@ static dtm_op find_loop(const dtm_module *module) {
     return 0;
 }
 
+/* Which rank has which stage, and what it does when. */
+static bool find_places(stages *s) {
+    dtm_module *module = s->module;
+    dtm_pipeline_rule *rule = &module->settings.pipeline;
+    const char *schedule = dtm_string_text(module->context, rule->schedule);
+    int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies;
+    if (dtm_timeline_placement(schedule) == DTM_PLACE_BIDIRECTIONAL) {
+        dtm_error(module->context, rule->span, 601, "the schedule `%s`: this version does not hold a stage on two ranks", schedule);
+        dtm_help(module->context, "schedule = dualpipev holds each once");
+        return false;
+    }
+    if (strcmp(schedule, "sequential") == 0 || strcmp(schedule, "auto") == 0) {
+        s->places = dtm_timeline_create(s->scratch, schedule, DTM_PLACE_LOOP, s->n_ranks, 1, rule->chunks ? (int)rule->chunks : 1);
+    } else {
+        int counted = microbatches < INT32_MAX ? (int)microbatches : INT32_MAX;
+        module->timeline = dtm_timeline_order(module->context, module->arena, rule->span, schedule, s->n_ranks, counted,
+                                              (int)rule->chunks);
+        if (!module->timeline) return false;
+        s->places = module->timeline;
+    }
+    s->chunks = s->places->chunks;
+    s->count = s->places->stages;
+    if (s->chunks > 1) rule->chunks = s->chunks;
+    return true;
+}
+
 static void prepare(stages *s) {
     dtm_module *module = s->module;
     s->n_ops = module->n_ops;
@@ -100,24 +126,16 @@ bool dtm_pass_stage(dtm_module *module) {
     const dtm_pipeline_rule *rule = &module->settings.pipeline;
     module->after = dtm_string_of(module->context, "stage");
     if (!rule->present) return true;
-    stages s = {.module = module, .rule = rule, .good = true, .chunks = (int)rule->chunks};
+    stages s = {.module = module, .rule = rule, .good = true};
     s.n_ranks = (int)module->settings.mesh.axes[rule->axis].size;
-    s.count = s.n_ranks * s.chunks;
     s.scratch = dtm_arena_create();
     s.loop = find_loop(module);
-    const char *schedule = dtm_string_text(module->context, rule->schedule);
-    dtm_placement placement = dtm_timeline_placement(schedule);
-    if (placement == DTM_PLACE_BIDIRECTIONAL) {
-        dtm_error(module->context, rule->span, 601, "the schedule `%s`: this version does not hold a stage on two ranks", schedule);
-        dtm_help(module->context, "schedule = dualpipev holds each once");
-        dtm_arena_destroy(s.scratch);
-        return false;
-    }
-    if (placement == DTM_PLACE_SINGLE) placement = DTM_PLACE_LOOP; /* the same of one chunk */
-    s.places = dtm_timeline_create(s.scratch, schedule, placement, s.n_ranks, 1, s.chunks);
-    prepare(&s);
     if (!s.loop) dtm_error(module->context, rule->span, 414, "there is no loop over microbatches, `microbatch microbatch = ..`");
-    bool good = cut(&s) && stage_find(&s);
+    bool good = s.loop && find_places(&s) && cut(&s);
+    if (good) {
+        prepare(&s);
+        good = stage_find(&s);
+    }
     if (good) {
         module->ranks = dtm_arena_alloc(module->arena, (size_t)s.n_ranks * sizeof *module->ranks);
         module->n_ranks = (size_t)s.n_ranks;

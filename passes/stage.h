@@ -46,7 +46,7 @@ typedef struct stages {
     dtm_arena *scratch;
     const dtm_pipeline_rule *rule;
     int n_ranks, chunks, count;
-    dtm_timeline *places; /* without operations: which rank has which stage */
+    const dtm_timeline *places; /* which rank has which stage */
     int64_t *first; /* by stage: its first copy; at `count` the number of copies */
     dtm_op loop;    /* the microbatches */
     size_t n_ops, n_values;
