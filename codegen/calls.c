@@ -260,6 +260,8 @@ static void emit_table(dtm_generator *g, dtm_op op, uint32_t table, int64_t part
     dtm_emit_launch(g, op, DTM_PLAN_HOST, kernel, &table, 1, c.sizes.items, c.sizes.count);
     if (changes_in_time(g, x, at)) return;
     dtm_plan_instruction made = g->instructions[--g->n_instructions];
+    g->pending += made.seconds; /* the step's, not the table's */
+    made.seconds = 0;
     DTM_PUSH(g->arena, g->start, g->n_start, g->cap_start, made);
 }
 

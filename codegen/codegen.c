@@ -35,8 +35,26 @@ dtm_plan_instruction *dtm_emit(dtm_generator *g, dtm_op op, dtm_plan_kind kind, 
     dtm_op loop = dtm_enclosing(module_of(g), op, DTM_OP_REPEAT);
     const char *name = named ? dtm_value_name(module_of(g), named) : text_of(g, data->attributes.name);
     made.name = loop ? dtm_arena_printf(g->arena, "%s/%s", text_of(g, dtm_op_get(module_of(g), loop)->attributes.name), name) : name;
+    if (category != DTM_PLAN_MOVEMENT && category != DTM_PLAN_CONTROL) { /* not what packs for another that follows */
+        made.seconds = g->pending;
+        g->pending = 0;
+    }
     DTM_PUSH(g->arena, g->instructions, g->n_instructions, g->cap_instructions, made);
     return &g->instructions[g->n_instructions - 1];
+}
+
+/* What no instruction has yet goes to the last one from `from` on that stands in no loop of those. */
+static void settle_seconds(dtm_generator *g, size_t from) {
+    for (size_t i = g->n_instructions; i > from && g->pending > 0; i--) {
+        dtm_plan_instruction *at = &g->instructions[i - 1];
+        if (at->kind == DTM_PLAN_REPEAT) return;
+        if (at->kind == DTM_PLAN_END) {
+            i = at->repeat.end + 1;
+            continue;
+        }
+        at->seconds += g->pending;
+        g->pending = 0;
+    }
 }
 
 uint32_t dtm_kernel_index(dtm_generator *g, const char *name, const char *text) {
@@ -178,10 +196,13 @@ static void lower_loop(dtm_generator *g, dtm_op op) {
     enter_carries(g, op);
     dtm_plan_phase outside = g->phase;
     size_t at = g->n_instructions;
+    double before = g->pending;
     dtm_emit(g, op, DTM_PLAN_REPEAT, DTM_PLAN_CONTROL)->repeat =
         (dtm_plan_repeat){loop, (attributes.flags & DTM_REPEAT_REVERSED) != 0, 0};
+    g->pending = 0;
     walk(g, dtm_op_get(module_of(g), op)->body);
     leave_carries(g, op);
+    g->pending = before;
     g->phase = outside;
     if (outside != DTM_PLAN_UPDATE || !dtm_gather_launches(g, at)) dtm_end_repeat(g, at);
 }
@@ -349,6 +370,7 @@ static void lower_accumulate(dtm_generator *g, dtm_op op) {
 
 static void lower(dtm_generator *g, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    if (g->seconds && (!data->body || data->kind == DTM_OP_FUSED)) g->pending += g->seconds(module_of(g), op);
     switch (data->kind) {
     case DTM_OP_FORWARD: case DTM_OP_BACKWARD: case DTM_OP_UPDATE: {
         dtm_plan_phase outside = g->phase;
@@ -384,7 +406,9 @@ static void lower(dtm_generator *g, dtm_op op) {
 }
 
 static void walk(dtm_generator *g, dtm_region region) {
+    size_t at = g->n_instructions;
     for (size_t i = 0; i < module_of(g)->regions[region].n_ops && !g->failed; i++) lower(g, module_of(g)->regions[region].ops[i]);
+    settle_seconds(g, at);
 }
 
 static void add_weights(dtm_module *module, dtm_op op, void *state) {
@@ -437,7 +461,7 @@ static void share(dtm_generator *all, size_t count) {
     }
 }
 
-bool dtm_codegen(dtm_module *module, dtm_text *plan_c, dtm_text *kernels_c) {
+bool dtm_codegen(dtm_module *module, dtm_seconds_of *seconds, dtm_text *plan_c, dtm_text *kernels_c) {
     dtm_arena *arena = dtm_arena_create();
     size_t count = module->n_ranks ? module->n_ranks : 1;
     dtm_generator *all = dtm_arena_alloc(arena, count * sizeof *all);
@@ -445,6 +469,7 @@ bool dtm_codegen(dtm_module *module, dtm_text *plan_c, dtm_text *kernels_c) {
     for (size_t i = 0; i < count && good; i++) {
         dtm_generator *g = &all[i];
         g->arena = arena;
+        g->seconds = seconds;
         g->stage = i;
         g->n_stages = module->n_ranks;
         if (i) g->kernels = g[-1].kernels, g->n_kernels = g[-1].n_kernels, g->cap_kernels = g[-1].cap_kernels;

@@ -6,7 +6,10 @@
 
 #include "ir/ir.h"
 
-/* False after an error, which stands in the context. */
-bool dtm_codegen(dtm_module *module, dtm_text *plan_c, dtm_text *kernels_c);
+/* Seconds that one run of an operator takes on the program's machine, those of its region included (passes/ledger.h). */
+typedef double dtm_seconds_of(const dtm_module *module, dtm_op op);
+
+/* `seconds` may be NULL: then the plan says 0 everywhere. False after an error, which stands in the context. */
+bool dtm_codegen(dtm_module *module, dtm_seconds_of *seconds, dtm_text *plan_c, dtm_text *kernels_c);
 
 #endif

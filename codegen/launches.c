@@ -134,6 +134,7 @@ static void place(dtm_generator *g, dtm_plan_instruction made) {
         if (at->kind == DTM_PLAN_REPEAT && depth-- == 0) break;
         if (depth == 0 && may_join(g, at, &made)) {
             add_tuples(g, &at->kernel, &made.kernel);
+            at->seconds += made.seconds;
             return;
         }
         if (conflict(g, at, &made, 0)) break;
@@ -220,6 +221,7 @@ bool dtm_gather_launches(dtm_generator *g, size_t at) {
         uint32_t *loops = dtm_arena_alloc(g->arena, body[i].kernel.tuples * sizeof *loops);
         for (uint32_t t = 0; t < body[i].kernel.tuples; t++) loops[t] = repeat.repeat.loop;
         body[i].kernel.loops = (dtm_plan_list){body[i].kernel.tuples, loops};
+        body[i].seconds *= (double)copies;
         place(g, body[i]);
     }
     put_repeat(g, &repeat, body, parts, n, AFTER);

@@ -247,7 +247,13 @@ static void write_instructions(const dtm_generator *g, dtm_text *out) {
             dtm_text_printf(out, ", ");
             quoted(out, i->file);
         } else dtm_text_printf(out, ", NULL");
-        dtm_text_printf(out, ", %u,\n        ", i->line);
+        dtm_text_printf(out, ", %u,", i->line);
+        if (i->seconds > 0) {
+            dtm_text_printf(out, " .seconds = ");
+            number(out, i->seconds);
+            dtm_text_printf(out, ",");
+        }
+        dtm_text_printf(out, "\n        ");
         write_payload(g, out, i);
         dtm_text_printf(out, "},\n");
     }

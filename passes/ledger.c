@@ -159,6 +159,16 @@ int64_t dtm_ledger_sent_on(const dtm_ledger *ledger, uint16_t axes) {
     return most;
 }
 
+double dtm_run_time(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module, op);
+    double time = 0;
+    if (dtm_is_collective(data->kind) || data->kind == DTM_OP_SEND) return dtm_collective_cost_of(module, op).time;
+    if (!data->body) return dtm_op_time(module, op);
+    const dtm_region_data *body = &module->regions[data->body];
+    for (size_t i = 0; i < body->n_ops; i++) time += dtm_run_time(module, body->ops[i]);
+    return time;
+}
+
 static void add_time(dtm_module *module, dtm_op op, void *state) {
     const dtm_op_data *data = dtm_op_get(module, op);
     if (data->body) return;
@@ -168,8 +178,7 @@ static void add_time(dtm_module *module, dtm_op op, void *state) {
         if (around->kind == DTM_OP_REPEAT || around->kind == DTM_OP_MICROBATCH)
             count *= (double)around->attributes.copies;
     }
-    bool collective = dtm_is_collective(data->kind) || data->kind == DTM_OP_SEND;
-    *(double *)state += count * (collective ? dtm_collective_cost_of(module, op).time : dtm_op_time(module, op));
+    *(double *)state += count * dtm_run_time(module, op);
 }
 
 double dtm_step_time(dtm_module *module) {

@@ -303,6 +303,8 @@ typedef struct dtm_plan_instruction {
     uint32_t line;    /* of the source; 0: none */
     uint32_t stream, records;
     dtm_plan_list waits;
+    double seconds; /* that one run of it takes on the machine of `machine { .. }`, on the rank with the largest block; what
+                     * `explain` counts. A launch over copies: all of them */
     union {
         dtm_plan_repeat repeat;
         dtm_plan_launch kernel;

@@ -227,6 +227,7 @@ static void add_instruction(hasher *h, uint32_t at) {
     add(h, i->records);
     if (h->depth == DTM_PLAN_PLACES) add_text(h, i->file);
     add_place(h, i->line);
+    if (h->depth == DTM_PLAN_PLACES) add_number(h, i->seconds);
     switch (i->kind) {
     case DTM_PLAN_REPEAT:
     case DTM_PLAN_END:

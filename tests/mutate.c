@@ -67,7 +67,7 @@ static void check_compile(const char *path, bool passes) {
     if (module && passes && dtm_module_verify(module)) {
         dtm_pipeline_options pipeline = {.verify = true};
         dtm_text plan = {.arena = dtm_context_arena(context)}, kernels = plan;
-        bool made = dtm_pipeline_run(module, &pipeline) && dtm_codegen(module, &plan, &kernels);
+        bool made = dtm_pipeline_run(module, &pipeline) && dtm_codegen(module, NULL, &plan, &kernels);
         if (!made && !dtm_error_count(context)) broken("a pass failed without an error");
     }
     FILE *sink = fopen("/dev/null", "w");

@@ -88,7 +88,7 @@ bool dtm_keeps_contracts(dtm_module *module) {
 static sources translate(dtm_context *context, const dtm_options *options) {
     dtm_arena *arena = dtm_context_arena(context);
     sources made = {.module = dtm_compile(context, options, NULL), .plan.arena = arena, .kernels.arena = arena};
-    made.failed = !made.module || !dtm_keeps_contracts(made.module) || !dtm_codegen(made.module, &made.plan, &made.kernels);
+    made.failed = !made.module || !dtm_keeps_contracts(made.module) || !dtm_codegen(made.module, dtm_run_time, &made.plan, &made.kernels);
     made.failed |= dtm_report(context);
     return made;
 }

@@ -3,9 +3,11 @@
 #include "codegen/codegen.h"
 #include "frontend/check.h"
 #include "ir/storage.h"
+#include "passes/ledger.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,7 +137,7 @@ static void test_products_accumulate(void) {
                                    &(dtm_check_options){.mesh = "dp=1,tp=1", .sets = (const char *[]){"microbatches=4"}, .n_sets = 1});
     bool good = module && dtm_pipeline_run(module, &(dtm_pipeline_options){0});
     dtm_text plan = {dtm_context_arena(context), NULL, 0, 0}, kernels = plan;
-    good = good && dtm_codegen(module, &plan, &kernels);
+    good = good && dtm_codegen(module, dtm_run_time, &plan, &kernels);
     int later = 0;
     for (const char *at = good ? plan.data : ""; (at = strstr(at, "DTM_PLAN_ADD_LATER")); at++) later++;
     expect(good && later == 8, "the gradients of seven products of a layer and of the head are added in place");
@@ -156,7 +158,7 @@ static void test_update_in_few_launches(const char *mesh) {
     dtm_module *module = dtm_check(context, "examples/llama.dtm", &(dtm_check_options){.mesh = mesh});
     bool good = module && dtm_pipeline_run(module, &(dtm_pipeline_options){0});
     dtm_text plan = {dtm_context_arena(context), NULL, 0, 0}, kernels = plan;
-    good = good && dtm_codegen(module, &plan, &kernels);
+    good = good && dtm_codegen(module, dtm_run_time, &plan, &kernels);
     if (!good) dtm_diagnostics_print(context, stdout, false);
     const char *clipped = good ? strstr(plan.data, ", \"grad_norm\"}}") : NULL;
     const char *first = good ? strstr(plan.data, "DTM_PLAN_KERNEL, DTM_PLAN_UPDATE") : NULL;
@@ -167,7 +169,44 @@ static void test_update_in_few_launches(const char *mesh) {
     dtm_context_destroy(context);
 }
 
+/* Of all instructions, each as often as it runs. Copies of the only repeat and microbatches are given. */
+static double seconds_of(const char *plan, double copies, double microbatches) {
+    double seconds = 0, times = 1;
+    for (const char *line = strstr(plan, "dtm_plan_instruction instructions"); line; line = strchr(line + 1, '\n')) {
+        int number;
+        char kind[24];
+        if (sscanf(line, "\n    /* %d */ {DTM_PLAN_%23[A-Z],", &number, kind) != 2) continue;
+        bool repeats = strcmp(kind, "REPEAT") == 0, ends = strcmp(kind, "END") == 0;
+        const char *end = strchr(line + 1, '\n'), *at = strstr(line, ".seconds = ");
+        if (repeats || ends) {
+            double of = strncmp(strchr(line, '"'), "\"microbatch", 11) == 0 ? microbatches : copies;
+            times = repeats ? times * of : times / of;
+        } else if (at && at < end) {
+            seconds += times * strtod(at + strlen(".seconds = "), NULL);
+        }
+    }
+    return seconds;
+}
+
+/* What the plan says of time is what `explain` counts, but for loops that become no instruction (of weights alone, which are
+ * outside of the microbatches). */
+static void test_seconds(const char *file, const char *mesh, const char *set, double copies, double microbatches) {
+    dtm_context *context = dtm_context_create();
+    dtm_module *module = dtm_check(context, file, &(dtm_check_options){.mesh = mesh, .sets = &set, .n_sets = 1});
+    bool good = module && dtm_pipeline_run(module, &(dtm_pipeline_options){0});
+    dtm_text plan = {dtm_context_arena(context), NULL, 0, 0}, kernels = plan;
+    good = good && dtm_codegen(module, dtm_run_time, &plan, &kernels);
+    if (!good) dtm_diagnostics_print(context, stdout, false);
+    double counted = good ? dtm_step_time(module) : 0, said = good ? seconds_of(plan.data, copies, microbatches) : 1;
+    double missing = 1 - said / counted;
+    expect(fabs(missing) < 1e-9 || (microbatches > 1 && missing > 0 && missing < 0.005), "the plan's seconds add up to a step");
+    if (module) dtm_module_destroy(module);
+    dtm_context_destroy(context);
+}
+
 int main(void) {
+    test_seconds("examples/llama.dtm", "dp=1,tp=1", "microbatches=1", 4, 1);
+    test_seconds("examples/llama.dtm", "dp=2,tp=2", "microbatches=3", 4, 3);
     test_sizes();
     test_update_in_few_launches("dp=1,tp=1");
     test_update_in_few_launches("dp=2,tp=2");
@@ -181,7 +220,7 @@ int main(void) {
         expect(dtm_pass_memory(module) && dtm_module_verify(module), "memory keeps the laws");
         test_places(module);
         dtm_text plan = {dtm_context_arena(context), NULL, 0, 0}, kernels = plan;
-        expect(dtm_codegen(module, &plan, &kernels), "code is generated");
+        expect(dtm_codegen(module, dtm_run_time, &plan, &kernels), "code is generated");
         expect(strstr(plan.data, "DTM_PLAN_MATMUL") && strstr(plan.data, "DTM_PLAN_REPORT"), "the plan says what runs");
         expect(strstr(kernels.data, "#pragma omp simd reduction(+ : t1)") != NULL, "a row is summed in lanes");
         texts[run][0] = strdup(plan.data);

@@ -3,6 +3,7 @@
  * counts; of several runs the least counts, as other processes disturb. */
 #include "codegen/codegen.h"
 #include "frontend/check.h"
+#include "passes/ledger.h"
 #include "passes/pipeline.h"
 
 #include <stdlib.h>
@@ -101,7 +102,7 @@ static void count_texts(const char *path, cost *out) {
     dtm_text dump = {.arena = module->arena}, plan = dump, kernels = dump;
     dtm_print_options options = {.local_shapes = true};
     dtm_module_print(module, &options, &dump);
-    if (!dtm_codegen(module, &plan, &kernels)) failed("no code for %s", path);
+    if (!dtm_codegen(module, dtm_run_time, &plan, &kernels)) failed("no code for %s", path);
     dtm_text_append(&kernels, "", 1);
     out->dump = dump.length;
     out->plan = plan.length;
