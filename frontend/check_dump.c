@@ -13,35 +13,50 @@ static bool is_whole(double number, double least, double most) {
     return number >= least && number <= most && number == floor(number);
 }
 
-/* at OFFSET, or at OFFSET + (NAME + SHIFT) % MODULUS * STRIDE */
-static bool take_storage(dtm_checker *c, const dtm_expr *at, dtm_storage *storage) {
-    double offset, shift = 0, modulus = 1, stride = 0;
-    const dtm_expr *rest = NULL;
-    if (!dtm_checker_is_number(c, at)) {
-        bool shaped = at->kind == DTM_EXPR_BINARY && at->operator== DTM_OPERATOR_ADD &&(rest = at->right) &&
-                      rest->kind == DTM_EXPR_BINARY &&
-                      rest->operator== DTM_OPERATOR_MULTIPLY && rest->left->kind == DTM_EXPR_BINARY &&
-                      rest->left->
-                      operator== DTM_OPERATOR_REMAINDER && rest->left->left->kind == DTM_EXPR_BINARY &&
-                      rest->left->left->
-                      operator== DTM_OPERATOR_ADD;
-        if (!shaped) {
-            dtm_error(c->context, at->span, 222,
-                      "storage is `at OFFSET` or `at OFFSET + (REPEAT + SHIFT) %% MODULUS * STRIDE`");
+static bool is_binary(const dtm_expr *e, dtm_operator operator) { return e->kind == DTM_EXPR_BINARY && e->operator== operator; }
+
+/* A term of a place in storage: OFFSET, (REPEAT + SHIFT) % MODULUS * STRIDE or MICROBATCH % BATCHES * STRIDE. */
+static bool take_term(dtm_checker *c, const dtm_expr *at, dtm_storage *storage) {
+    double stride = 0, modulus = 1, shift = 0;
+    bool slots = is_binary(at, DTM_OPERATOR_MULTIPLY) && is_binary(at->left, DTM_OPERATOR_REMAINDER), copies = false;
+    if (slots) {
+        copies = is_binary(at->left->left, DTM_OPERATOR_ADD);
+        if (!dtm_checker_number(c, at->right, &stride) || !dtm_checker_number(c, at->left->right, &modulus) ||
+            (copies && !dtm_checker_number(c, at->left->left->right, &shift)))
             return false;
-        }
-        if (!dtm_checker_number(c, rest->right, &stride) || !dtm_checker_number(c, rest->left->right, &modulus) ||
-            !dtm_checker_number(c, rest->left->left->right, &shift))
-            return false;
+    } else if (!dtm_checker_is_number(c, at)) {
+        dtm_error(c->context, at->span, 222,
+                  "storage is `at OFFSET`, and then `+ (REPEAT + SHIFT) %% MODULUS * STRIDE` and `+ MICROBATCH %% BATCHES * STRIDE`");
+        return false;
+    } else if (!dtm_checker_number(c, at, &stride)) {
+        return false;
     }
-    if (!dtm_checker_number(c, rest ? at->left : at, &offset)) return false;
-    if (!is_whole(offset, 0, MOST_BYTES) || !is_whole(stride, 0, MOST_BYTES) || !is_whole(modulus, 1, UINT32_MAX) ||
-        !is_whole(shift, 0, UINT32_MAX)) {
+    if (!is_whole(stride, 0, MOST_BYTES) || !is_whole(modulus, 1, UINT32_MAX) || !is_whole(shift, 0, UINT32_MAX)) {
         dtm_error(c->context, at->span, 222, "places in storage are whole numbers of at least 0, a modulus of at least 1");
         return false;
     }
-    *storage = (dtm_storage){(int64_t)offset, (int64_t)stride, (uint32_t)modulus, (uint32_t)shift};
+    if (!slots) {
+        storage->offset = (int64_t)stride;
+    } else if (copies) {
+        storage->stride = (int64_t)stride;
+        storage->modulus = (uint32_t)modulus;
+        storage->shift = (uint32_t)shift;
+    } else {
+        storage->batch_stride = (int64_t)stride;
+        storage->batches = (uint32_t)modulus;
+    }
     return true;
+}
+
+static bool take_terms(dtm_checker *c, const dtm_expr *at, dtm_storage *storage) {
+    if (is_binary(at, DTM_OPERATOR_ADD) && !dtm_checker_is_number(c, at))
+        return take_terms(c, at->left, storage) && take_term(c, at->right, storage);
+    return take_term(c, at, storage);
+}
+
+static bool take_storage(dtm_checker *c, const dtm_expr *at, dtm_storage *storage) {
+    *storage = (dtm_storage){.modulus = 1};
+    return take_terms(c, at, storage);
 }
 
 /* Storage stands once for each result that has any, in their order; with fewer, the first ones have it. */
@@ -162,18 +177,29 @@ static bool check_named_sink(dtm_checker *c, const dtm_statement *s, dtm_op_kind
     return value && take_suffix(c, build_line(c, s, kind, &value, 1, &attributes, NULL), s);
 }
 
-/* forward stage = 1 { */
-static bool read_stage(dtm_checker *c, const dtm_statement *s, dtm_op_kind kind, dtm_attributes *attributes) {
-    dtm_name word = s->bindings.items[0].name;
+/* forward stage = 1, chunk = 1 { .. }, backward stage = 1, weights { .. }, microbatch m = 4, order = "F0 B0 .." { .. } */
+static bool read_of(dtm_checker *c, const dtm_binding *of, dtm_op_kind kind, dtm_attributes *attributes) {
+    const char *word = dtm_checker_text(c, of->name.text);
     bool staged = kind == DTM_OP_FORWARD || kind == DTM_OP_BACKWARD;
-    if (!staged || strcmp(dtm_checker_text(c, word.text), "stage") != 0) {
-        dtm_error(c->context, word.span, 217, "`%s` has no `%s`", dtm_op_rows[kind].name, dtm_checker_text(c, word.text));
-        if (staged) dtm_help(c->context, "%s stage = 0 {", dtm_op_rows[kind].name);
+    if (kind == DTM_OP_BACKWARD && !of->value && strcmp(word, "weights") == 0) {
+        attributes->flags |= DTM_BACKWARD_WEIGHTS;
+        return true;
+    }
+    if (kind == DTM_OP_MICROBATCH && of->value && of->value->kind == DTM_EXPR_STRING && strcmp(word, "order") == 0) {
+        attributes->order = of->value->text;
+        return true;
+    }
+    int number = strcmp(word, "stage") == 0 ? DTM_REGION_STAGE : strcmp(word, "chunk") == 0 ? DTM_REGION_CHUNK : -1;
+    if (!staged || !of->value || number < 0) {
+        dtm_error(c->context, of->name.span, 217, "`%s` has no `%s`%s", dtm_op_rows[kind].name, word,
+                  of->value ? "" : " without a value");
+        if (staged) dtm_help(c->context, "%s stage = 0, chunk = 0 {", dtm_op_rows[kind].name);
+        if (kind == DTM_OP_MICROBATCH) dtm_help(c->context, "order = \"F0 F1 B0 B1\"");
         return false;
     }
-    int64_t stage;
-    if (!dtm_checker_integer(c, s->bindings.items[0].value, 0, "a stage", &stage)) return false;
-    attributes->number[DTM_REGION_STAGE] = (double)stage;
+    int64_t value;
+    if (!dtm_checker_integer(c, of->value, 0, "a stage or chunk", &value)) return false;
+    attributes->number[number] = (double)value;
     return true;
 }
 
@@ -182,7 +208,8 @@ static bool check_region(dtm_checker *c, const dtm_statement *s, dtm_op_kind kin
     attributes.name = kind == DTM_OP_REPEAT || kind == DTM_OP_MICROBATCH ? s->name.text : 0;
     if (s->reversed) attributes.flags |= DTM_REPEAT_REVERSED;
     if (s->first && !dtm_checker_integer(c, s->first, 0, "the number of the first copy", &attributes.from)) return false;
-    if (s->bindings.count && !read_stage(c, s, kind, &attributes)) return false;
+    for (size_t i = 0; i < s->bindings.count; i++)
+        if (!read_of(c, &s->bindings.items[i], kind, &attributes)) return false;
     if (attributes.name && !dtm_checker_copies(c, s->value, &attributes.copies)) return false;
     dtm_builder builder = builder_of(c, s);
     builder.span = s->keyword;

@@ -176,6 +176,7 @@ void dtm_flat_bindings(dtm_flat *flat, const dtm_bindings *bindings) {
     for (size_t i = 0; i < bindings->count; i++) {
         dtm_flat_comma(flat, i);
         dtm_flat_name(flat, bindings->items[i].name);
+        if (!bindings->items[i].value) continue; /* a flag */
         dtm_flat_print(flat, " = ");
         dtm_flat_expr(flat, bindings->items[i].value);
     }

@@ -220,6 +220,10 @@ static void print_model_statement(dtm_flat *flat, const dtm_statement *s, size_t
             dtm_flat_expr(flat, s->first);
         }
         if (s->reversed) dtm_flat_print(flat, " reversed");
+        if (s->bindings.count) {
+            dtm_flat_print(flat, ", ");
+            dtm_flat_bindings(flat, &s->bindings);
+        }
         break;
     case DTM_STATEMENT_RETURN:
         dtm_flat_print(flat, "return ");

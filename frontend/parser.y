@@ -89,7 +89,7 @@ static void dtm_yyerror(dtm_span *location, dtm_parser *parser, const char *mess
 %type <target> target
 %type <targets> targets shared_names loss_bucket
 %type <binding> binding
-%type <bindings> bindings settings_opt mesh_opt of_opt
+%type <bindings> bindings settings_opt mesh_opt of_opt of order_opt
 %type <expectation> expectation
 %type <expectations> expectations expectations_opt
 %type <suffix> suffix named_opt at_opt line_opt why_opt
@@ -187,15 +187,21 @@ part: expr | expr OF expr { $$ = dtm_ast_pair(parser, DTM_EXPR_PART, $1, $3); } 
 
 region: REPEAT NAME '=' expr first_opt reversed_opt suffix block
         { $$ = dtm_ast_repeat(parser, DTM_STATEMENT_REPEAT, $1, $2, $4, $5, $6, $7, $8); }
-    | MICROBATCH NAME '=' expr suffix block
-        { $$ = dtm_ast_repeat(parser, DTM_STATEMENT_MICROBATCH, $1, $2, $4, NULL, false, $5, $6); }
+    | MICROBATCH NAME '=' expr order_opt suffix block
+        {
+            $$ = dtm_ast_repeat(parser, DTM_STATEMENT_MICROBATCH, $1, $2, $4, NULL, false, $6, $7);
+            $$->bindings = $5;
+        }
     | REGION of_opt suffix block { $$ = dtm_ast_region(parser, $1, $2, $3, $4); }
     ;
 /* In a dump: the number of a repeat's first copy; which rank or stage a model or region is of. */
 first_opt: %empty { $$ = NULL; } | FROM expr { $$ = $2; } ;
-of_opt: %empty { $$ = (dtm_bindings){0}; } | NAME '=' expr
-        { $$ = dtm_ast_binding(parser, (dtm_bindings){0}, (dtm_binding){dtm_ast_name($1), $3}); }
+of_opt: %empty { $$ = (dtm_bindings){0}; } | of ;
+of: NAME '=' expr { $$ = dtm_ast_binding(parser, (dtm_bindings){0}, (dtm_binding){dtm_ast_name($1), $3}); }
+    | of ',' NAME '=' expr { $$ = dtm_ast_binding(parser, $1, (dtm_binding){dtm_ast_name($3), $5}); }
+    | of ',' NAME { $$ = dtm_ast_binding(parser, $1, (dtm_binding){dtm_ast_name($3), NULL}); } /* a flag */
     ;
+order_opt: %empty { $$ = (dtm_bindings){0}; } | ',' of { $$ = $2; } ;
 reversed_opt: %empty { $$ = false; } | REVERSED { $$ = true; } ;
 
 suffix: named_opt at_opt line_opt why_opt { $$ = dtm_ast_whole_suffix($1, $2, $3, $4, @$); } ;

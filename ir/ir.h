@@ -91,7 +91,8 @@ enum {
     DTM_ROPE_INTERLEAVED = 1,
     DTM_ROPE_INVERSE = 2,
     DTM_ATTENTION_CAUSAL = 1,
-    DTM_REPEAT_REVERSED = 1
+    DTM_REPEAT_REVERSED = 1,
+    DTM_BACKWARD_WEIGHTS = 1 /* of a pipeline's stage: what gradients of weights alone need */
 };
 /* dtm_attributes.number[] by operator: index of the row's `numbers`. */
 enum {
@@ -111,6 +112,7 @@ enum {
     DTM_ATTENTION_SCALE = 1,  /* 0: 1 / sqrt(width) */
     DTM_MESSAGE_PEER = 0,     /* send, receive: the coordinate of the other rank on the axis */
     DTM_REGION_STAGE = 0,     /* forward, backward: the stage of a pipeline whose part it is; -1: none */
+    DTM_REGION_CHUNK = 1,     /* and which of its rank's stages that is */
     DTM_AS_TERM_OWN = 0,      /* not 0: this rank keeps it, whatever its coordinate; stage knows */
     DTM_COLLECTIVE_MEMBERS = 1, /* after stage, on a pipeline's axis: bit r, its rank r takes part; 0: all */
     DTM_COLLECTIVE_SCRATCH = 0, /* bytes its algorithm needs beside input and output; memory writes them down */
@@ -132,6 +134,7 @@ typedef struct dtm_attributes {
     dtm_string name;  /* input: its name; weight, state: path ("layer.{layer}.wq"); report, output: its name;
                          repeat, microbatch: its name */
     int64_t copies;   /* repeat, microbatch: how many */
+    dtm_string order; /* microbatch: the order of its calls (ir/calls.h), or 0 */
     dtm_init init;    /* weight, state */
     double init_a, init_b;
 } dtm_attributes;
@@ -156,11 +159,14 @@ typedef struct dtm_op_data {
 
 /* Where the memory pass put a value: in copy i of its innermost repeat (in repeats of repeats, all copies counted through:
  * i of the outer one times the inner one's copies plus its own number), its first byte is at offset + ((i + shift) mod
- * modulus) * stride in the arena. modulus 1 for a single slot. */
+ * modulus) * stride in the arena. modulus 1 for a single slot. Where several microbatches are in flight, all that for
+ * microbatch m lies (m mod batches) * batch_stride further on. */
 typedef struct dtm_storage {
     int64_t offset; /* -1: none yet */
     int64_t stride;
     uint32_t modulus, shift;
+    int64_t batch_stride;
+    uint32_t batches; /* 0 and 1: one */
 } dtm_storage;
 
 typedef struct dtm_value_data {

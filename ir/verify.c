@@ -308,6 +308,8 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
         check_sink(v, data);
     else if (data->kind == DTM_OP_SEND || data->kind == DTM_OP_RECEIVE)
         check_message(v, data);
+    else if (data->kind == DTM_OP_MICROBATCH)
+        verify_order(v, op);
     else if (!structure)
         verify_splits(v, op);
     v->good &= was_good;

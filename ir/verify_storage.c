@@ -1,4 +1,5 @@
 /* The verifier's laws of storage (E0510), after the pass memory. */
+#include "ir/calls.h"
 #include "ir/storage.h"
 
 typedef struct places {
@@ -28,7 +29,14 @@ static void check_place(const places *p, const dtm_op_data *op, dtm_value value)
         BREAK(p, op, "%s has %u slots by copy, but stands in no repeat", name, s->modulus);
     if (s->modulus > 1 && stride < bytes)
         BREAK(p, op, "%s has slots of %lld bytes, %lld bytes apart", name, (long long)bytes, stride);
+    if (s->batches > 1 && !dtm_ordered_loop(p->module, dtm_value_get(p->module, value)->def))
+        BREAK(p, op, "%s has %u slots by microbatch, but stands in no loop over microbatches with an order", name, s->batches);
+    if (s->batches > 1 && s->batch_stride < (s->modulus > 1 ? (int64_t)(s->modulus - 1) * stride : 0) + bytes)
+        BREAK(p, op, "%s has microbatches %lld bytes apart, and one takes more", name, (long long)s->batch_stride);
+    long long more = 0;
     if (__builtin_mul_overflow((int64_t)s->modulus - 1, stride, &last) ||
+        __builtin_mul_overflow(s->batches > 1 ? (int64_t)s->batches - 1 : 0, s->batch_stride, &more) ||
+        __builtin_add_overflow(last, more, &last) ||
         __builtin_add_overflow(last, offset + bytes, &last) || last > p->top)
         BREAK(p, op, "%s, %lld bytes at byte %lld, reaches beyond byte %lld, where values end", name, (long long)bytes,
               offset, (long long)p->top);
@@ -51,7 +59,8 @@ static void check_scratch(const places *p, dtm_op self) {
 }
 
 static bool same_place(const dtm_storage *a, const dtm_storage *b) {
-    return a->offset == b->offset && a->stride == b->stride && a->modulus == b->modulus && a->shift == b->shift;
+    return a->offset == b->offset && a->stride == b->stride && a->modulus == b->modulus && a->shift == b->shift &&
+           a->batches == b->batches;
 }
 
 /* Nothing reads the old value of what is stored once the new one lies in its place: from `writer` on, which makes the new one

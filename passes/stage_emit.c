@@ -507,6 +507,7 @@ static void emit_stage(emitter *e, stage_part part, dtm_region loop) {
         dtm_builder b = builder_at(e, parts->ops[k], loop);
         dtm_attributes attributes = data->attributes;
         attributes.number[DTM_REGION_STAGE] = stage;
+        attributes.number[DTM_REGION_CHUNK] = e->chunk;
         dtm_region body = dtm_op_get(e->to, dtm_build_region(&b, data->kind, &attributes))->body;
         if (in) receive(e, in, forward ? stage - 1 : stage + 1, body);
         emit_region(e, data->body, body);

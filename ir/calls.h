@@ -1,0 +1,56 @@
+/* The calls of a loop over microbatches: the order in which a rank of a pipeline runs the regions of the loop, each time for
+ * one microbatch. It is the rank's line of a timeline (ir/timeline.h), written at the loop:
+ *
+ *     microbatch microbatch = 3, order = "F0 F1 B0 F2 B1 B2" {
+ *         forward stage = 0 { .. }
+ *         backward stage = 0 { .. }
+ *     }
+ *
+ * F3.1 calls the forward region of chunk 1; I the backward region; W that of weights alone; B the backward region and then,
+ * where there is one, that of weights; a pair (F3.0+B1.1) its two tasks. A task without a region (nothing of it is run here)
+ * is no call. A loop without an order calls its regions in the order of the text for one microbatch after the other. */
+#ifndef DTM_IR_CALLS_H
+#define DTM_IR_CALLS_H
+
+#include "ir/timeline.h"
+#include "ir/ir.h"
+
+typedef struct dtm_loop_call {
+    dtm_op region;       /* of the loop's body; 0, of a loop without an order: the whole body */
+    uint32_t microbatch; /* of all */
+    bool first;          /* no call of the region came before it: sums over microbatches begin */
+    bool with_next;      /* the first of a pair */
+    dtm_task task;
+} dtm_loop_call;
+
+typedef struct dtm_loop_calls {
+    dtm_loop_call *items;
+    size_t count, capacity;
+} dtm_loop_calls;
+
+/* Whether a loop over microbatches has an order. */
+bool dtm_loop_is_ordered(const dtm_module *module, dtm_op loop);
+/* The loop with an order around an operator, or 0. */
+dtm_op dtm_ordered_loop(const dtm_module *module, dtm_op op);
+/* The region of an ordered loop (a child of its body) in which an operator stands; 0: it stands in none. */
+dtm_op dtm_called_region(const dtm_module *module, dtm_op op);
+
+/* The calls of an ordered loop, in `arena`. Returns NULL, or what is wrong with the order. */
+const char *dtm_loop_calls_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_calls *out);
+/* Where the stages of a rank's program lie, told by the stages and chunks of its loop's regions. */
+dtm_placement dtm_loop_placement(const dtm_module *module, dtm_op loop);
+/* The loop over the microbatches of a rank's program, or 0. */
+dtm_op dtm_rank_loop(const dtm_module *module);
+
+/* What lies between regions. Each call of an ordered loop is at a time, its place among the calls. A value that is made in one
+ * region and read in others lives from the call that makes it to the last that reads it, for each microbatch: side by side
+ * with those of other microbatches. */
+typedef struct dtm_loop_times {
+    size_t n_regions, n_microbatches;
+    const dtm_op *regions;  /* in the order of the text */
+    const int64_t *time;    /* [region * n_microbatches + microbatch]; -1: not called */
+} dtm_loop_times;
+dtm_loop_times dtm_loop_times_of(const dtm_module *module, dtm_op loop, const dtm_loop_calls *calls, dtm_arena *arena);
+int dtm_loop_region_index(const dtm_loop_times *times, dtm_op region); /* -1: none */
+
+#endif
