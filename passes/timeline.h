@@ -87,7 +87,7 @@ typedef struct dtm_rank_memory {
 
 typedef struct dtm_timeline_proof {
     int slots;  /* receive slots a channel: those given, or the fewest with which nothing stands still */
-    int ample;  /* the fewest with which no send ever waits, however long each operation takes */
+    int ample;  /* the fewest with which no send ever waits for one, however long each operation takes */
     dtm_rank_memory *rank; /* exact, with these slots; NULL without costs */
 } dtm_timeline_proof;
 

@@ -1,6 +1,6 @@
 /* The messages of a timeline that has its communication written out, in groups (timeline_prove.h): each result that goes to
- * another rank is sent once, after it is made, received once, before it is used, and the receives of each channel stand in
- * the order of its sends. */
+ * another rank is sent once, after it is made and before the next one of its channel (as many later as there are send
+ * buffers), received once, before it is used, and the receives of each channel stand in the order of its sends. */
 #include "passes/timeline_prove.h"
 
 #include <string.h>
@@ -16,6 +16,7 @@ typedef struct checker {
     uint32_t *n_receives, *alive; /* by channel; alive: received and not yet used */
     size_t *capacity;
     uint32_t slots;
+    const dtm_message *fills; /* the receive that first takes so many */
     bool failed;
 } checker;
 
@@ -57,7 +58,7 @@ static void message(checker *k, int rank, const dtm_message *m) {
     before[number] = m;
     if (m->receive) {
         push(k, k->receives, k->n_receives, k->capacity + (size_t)t->ranks * CHANNELS, channel, m);
-        if (++k->alive[channel] > k->slots) k->slots = k->alive[channel];
+        if (++k->alive[channel] > k->slots) k->slots = k->alive[channel], k->fills = m;
     } else {
         push(k, k->sends, k->messages->count, k->capacity, channel, m);
     }
@@ -107,8 +108,35 @@ static void compare(checker *k, int from, uint32_t channel) {
     }
 }
 
+/* A result is made only when the one so many before it has been sent: a rank that would send that one later stands still. */
+static void check_unsent(checker *k, int rank, uint32_t send_buffers) {
+    const dtm_timeline *t = k->timeline;
+    const dtm_rank_order *order = &t->order[rank];
+    uint32_t unsent[CHANNELS] = {0}, first = (uint32_t)rank * CHANNELS;
+    for (size_t i = 0; i < order->count && !k->failed; i++) {
+        const dtm_operation *o = &order->operations[i];
+        for (uint32_t m = o->message; o->kind == DTM_OPERATION_GROUP && m < o->message + o->n_messages; m++) {
+            const dtm_message *sent = &order->messages[m];
+            if (!sent->receive) unsent[timeline_channel(t, rank, sent->peer, sent->made.kind != DTM_TASK_FORWARD) - first]--;
+        }
+        for (int j = 0; o->kind != DTM_OPERATION_GROUP && j < (o->kind == DTM_OPERATION_PAIR ? 2 : 1); j++) {
+            int chunk, to = dtm_timeline_sends(t, rank, o->tasks[j], &chunk);
+            if (to < 0 || ++unsent[timeline_channel(t, rank, to, o->tasks[j].kind != DTM_TASK_FORWARD) - first] <= send_buffers)
+                continue;
+            dtm_error(k->context, o->span, 905,
+                      "the timeline stands still: rank %d does %s before it has sent what it made %s for rank %d: there %s",
+                      rank, story(k, rank, o->tasks[j]), send_buffers == 1 ? "last" : "earlier", to,
+                      send_buffers == 1 ? "is one send buffer a channel"
+                                        : dtm_arena_printf(k->arena, "are %u send buffers a channel", send_buffers));
+            dtm_help(k->context, "send each result before the next one for the same rank is made");
+            k->failed = true;
+            return;
+        }
+    }
+}
+
 bool timeline_check_groups(dtm_context *context, dtm_arena *arena, const dtm_timeline *t, timeline_messages *messages,
-                           int *slots) {
+                           uint32_t send_buffers, int *slots, const dtm_message **fills) {
     size_t tasks = dtm_timeline_numbers(t), channels = (size_t)t->ranks * CHANNELS;
     checker k = {context, arena, t, messages};
     k.made = dtm_arena_alloc(arena, tasks);
@@ -123,6 +151,8 @@ bool timeline_check_groups(dtm_context *context, dtm_arena *arena, const dtm_tim
     for (int r = 0; r < t->ranks; r++)
         for (size_t i = 0; i < t->order[r].count && !k.failed; i++) operation(&k, r, &t->order[r].operations[i]);
     for (uint32_t c = 0; c < channels && !k.failed; c++) compare(&k, (int)(c / CHANNELS), c);
-    *slots = (int)k.slots;
+    for (int r = 0; r < t->ranks; r++) check_unsent(&k, r, send_buffers);
+    *slots = k.slots ? (int)k.slots : 1;
+    *fills = k.fills;
     return !k.failed;
 }

@@ -11,6 +11,8 @@ typedef struct prover {
     dtm_arena *arena;   /* of the proof itself */
     uint32_t *at;       /* by task: 1 + the operation it stands in; 0: nowhere. A B stands for its I and its W */
     timeline_messages messages;
+    uint32_t send_buffers;
+    const dtm_message *fills; /* of a timeline with groups: the receive that takes the last of its slots */
     int errors;
 } prover;
 
@@ -250,14 +252,33 @@ static int fewest_slots(prover *p, uint32_t send_buffers, int slots) {
     return enough;
 }
 
+static const char *too_few(prover *p, int slots) {
+    return dtm_arena_printf(p->arena, "%d receive slot%s a channel %s too few", slots, slots == 1 ? "" : "s",
+                            slots == 1 ? "is" : "are");
+}
+
+/* Written-out receives take their slots whatever happens: only the number counts. */
+static bool groups_fit(prover *p, int given, dtm_timeline_proof *proof) {
+    if (given <= 0) return true;
+    if (given < proof->slots) {
+        dtm_error(p->context, p->fills->span, 906, "%s: with this receive, %d messages are not used yet", too_few(p, given),
+                  proof->slots);
+        dtm_help(p->context, "%d slots a channel do", proof->slots);
+        p->errors++;
+        return false;
+    }
+    proof->slots = given;
+    return true;
+}
+
 static bool runs(prover *p, const dtm_timeline_limits *limits, dtm_timeline_proof *proof) {
-    uint32_t send_buffers = limits->send_buffers > 0 ? (uint32_t)limits->send_buffers : 1;
+    uint32_t send_buffers = p->send_buffers;
     timeline_run run = timeline_run_with(p->arena, p->timeline, &p->messages, 0);
     if (run.stuck) {
         tell_cycle(p, &run, 905, "the timeline stands still");
         return false;
     }
-    if (p->timeline->groups) return true;
+    if (p->timeline->groups) return groups_fit(p, limits->receive_slots, proof);
     proof->ample = run.ample > 0 ? run.ample : 1;
     if (limits->receive_slots <= 0) {
         proof->slots = fewest_slots(p, send_buffers, 1);
@@ -266,8 +287,7 @@ static bool runs(prover *p, const dtm_timeline_limits *limits, dtm_timeline_proo
     proof->slots = limits->receive_slots;
     run = timeline_run_with(p->arena, p->timeline, &p->messages, send_buffers + (uint32_t)proof->slots);
     if (!run.stuck) return true;
-    tell_cycle(p, &run, 906, dtm_arena_printf(p->arena, "%d receive slot%s a channel %s too few", proof->slots,
-                                              proof->slots == 1 ? "" : "s", proof->slots == 1 ? "is" : "are"));
+    tell_cycle(p, &run, 906, too_few(p, proof->slots));
     dtm_help(p->context, "%d slots a channel do", fewest_slots(p, send_buffers, proof->slots + 1));
     return false;
 }
@@ -352,7 +372,9 @@ static bool prove(prover *p, dtm_arena *arena, const dtm_timeline_costs *costs, 
     for (int r = 0; r < t->ranks; r++) find_tasks(p, r);
     for (int r = 0; r < t->ranks; r++) check_tasks(p, r);
     if (p->errors) return false;
-    if (t->groups ? !timeline_check_groups(p->context, p->arena, t, &p->messages, &proof->slots) : !match_messages(p))
+    p->send_buffers = limits->send_buffers > 0 ? (uint32_t)limits->send_buffers : 1;
+    if (t->groups ? !timeline_check_groups(p->context, p->arena, t, &p->messages, p->send_buffers, &proof->slots, &p->fills)
+                  : !match_messages(p))
         return false;
     proof->ample = proof->slots;
     if (!runs(p, limits, proof)) return false;

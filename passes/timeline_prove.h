@@ -41,9 +41,10 @@ timeline_run timeline_run_with(dtm_arena *arena, const dtm_timeline *timeline, c
                                uint32_t buffers);
 
 /* The messages of a timeline with groups; counts them by channel and finds how many of a channel are received and not yet
- * used at a time. False after an error (E0904, E0908). */
+ * used at most (at least 1), and the receive that fills so many, if any. False after an error (E0904, E0908, and E0905 where
+ * a result is made while so many of its channel are unsent as there are send buffers). */
 bool timeline_check_groups(dtm_context *context, dtm_arena *arena, const dtm_timeline *timeline, timeline_messages *messages,
-                           int *slots);
+                           uint32_t send_buffers, int *slots, const dtm_message **fills);
 
 /* "F3 of stage 2" */
 const char *timeline_task_story(dtm_arena *arena, const dtm_timeline *timeline, int rank, dtm_task task);
