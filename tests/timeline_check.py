@@ -36,6 +36,7 @@ class Timeline:
         self.name, self.placement, self.ranks, self.microbatches, self.chunks = name, placement, ranks, microbatches, chunks
         self.rows = rows if rows is not None else [[] for _ in range(ranks)]
         self.stages = ranks if placement == 'bidir' else ranks * chunks
+        self.targets = {}
 
     def stage(self, rank, chunk):
         p = self.ranks
@@ -57,12 +58,14 @@ class Timeline:
 
     def target(self, rank, kind, chunk):
         """Where the result of an F, or of a B or I, is used: rank and chunk, or None at either end of the model."""
-        stage = self.stage(rank, chunk) + (1 if kind == 'F' else -1)
-        return self.place(stage, chunk) if 0 <= stage < self.stages else None
+        key = rank, kind, chunk
+        if key not in self.targets:
+            stage = self.stage(rank, chunk) + (1 if kind == 'F' else -1)
+            self.targets[key] = self.place(stage, chunk) if 0 <= stage < self.stages else None
+        return self.targets[key]
 
     def source(self, rank, kind, chunk):
-        stage = self.stage(rank, chunk) - (1 if kind == 'F' else -1)
-        return self.place(stage, chunk) if 0 <= stage < self.stages else None
+        return self.target(rank, 'B' if kind == 'F' else 'F', chunk)
 
     # ---- text ----
 
@@ -613,7 +616,7 @@ def draw(rng, bases, count):
     while any(wanted):
         t = listed(rng) if rng.random() < 0.6 else rng.choice(bases)
         asked = (0, 1, 0)
-        if rng.random() < (0.85 if wanted[1] else 0.1):
+        if rng.random() < (0.65 if all(wanted) else 0.95 if wanted[1] else 0.1):
             for _ in range(rng.choice([1, 1, 1, 2, 3])):
                 t = edit(rng, t)
         text = t.text()
