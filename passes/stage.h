@@ -78,6 +78,11 @@ int stage_highest(const stages *s);
 static inline bool stage_is_split(const stages *s, const dtm_op_data *op) {
     return op->kind == DTM_OP_REPEAT && op->attributes.name == s->rule->repeat;
 }
+/* Whether it is a carry from one copy of the split repeat to the next (and not of a repeat within a copy). */
+static inline bool stage_is_carried(const stages *s, dtm_op op) {
+    const dtm_op_data *data = &s->module->ops[op];
+    return data->kind == DTM_OP_CARRY && s->around[op] && s->module->regions[data->region].parent == s->around[op];
+}
 static inline bool stage_in_loop(const stages *s, dtm_op op) {
     return s->part[op] == PART_FORWARD || s->part[op] == PART_BACKWARD;
 }

@@ -331,7 +331,7 @@ static void emit_here(emitter *e, dtm_op op, dtm_region to) {
         bool sums = def && e->chunk < 0 && (stage_in_loop(e->s, def) || s->home[data->operands[i]].kind == HOME_SUM);
         operands[i] = sums ? over_chunks(e, &b, data->operands[i]) : mapped(e, data->operands[i], e->chunk);
     }
-    if (data->kind == DTM_OP_CARRY && s->around[op] && s->unit[op] == op) operands[0] = e->first[e->chunk][op];
+    if (stage_is_carried(s, op)) operands[0] = e->first[e->chunk][op];
     dtm_op made = copy_op(e, op, to, operands);
     if (data->kind == DTM_OP_CARRY)
         DTM_PUSH(s->scratch, e->carries, e->n_carries, e->cap_carries, ((pending_carry){made, data->operands[1], e->chunk}));

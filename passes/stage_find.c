@@ -51,25 +51,44 @@ static void find_parts(stages *s) {
 
 /* ---- 2. sums over stages ---- */
 
+/* Whether every copy of the split repeat reads a value from outside, rather than the one that runs first. */
+static bool is_read_by_copies(const stages *s, dtm_op user, uint32_t operand) {
+    dtm_op def = def_of(s, get(s, user)->operands[operand]);
+    return def && s->around[user] && !s->around[def] && !(stage_is_carried(s, user) && operand == 0);
+}
+
 /* Reading a value so is taking it for a term. */
-static bool takes_term(const stages *s, dtm_op user) {
+static bool takes_term(const stages *s, dtm_op user, uint32_t operand) {
     const dtm_op_data *data = get(s, user);
-    if (s->unit[user] != user) return false;
+    if (s->unit[user] != user || is_read_by_copies(s, user, operand)) return false;
     switch (data->kind) {
     case DTM_OP_ACCUMULATE: return true;
     case DTM_OP_ADD:
     case DTM_OP_CARRY: return s->summed[data->results[0]];
-    case DTM_OP_LAST: return s->part[user] == PART_AFTER || s->summed[data->results[0]];
+    case DTM_OP_LAST: return (s->part[user] == PART_AFTER && !s->around[user]) || s->summed[data->results[0]];
     default: return false;
     }
 }
 
-/* How often the sum `value` has `term` in it. */
+/* The carry of the same repeat that a value is the next of, or 0. */
+static dtm_op carry_of(const stages *s, dtm_value next) {
+    const dtm_region_data *body = &s->module->regions[get(s, def_of(s, next))->region];
+    for (size_t i = 0; i < body->n_ops; i++) {
+        const dtm_op_data *op = get(s, body->ops[i]);
+        if (op->kind == DTM_OP_CARRY && op->operands[1] == next) return body->ops[i];
+    }
+    return 0;
+}
+
+/* How often the sum `value` has `term` in it: 0, 1 or more. What a repeat within a copy adds in its body it adds often. */
 static int occurrences(const stages *s, dtm_value value, dtm_value term) {
     const dtm_op_data *def = get(s, def_of(s, value));
     if (value == term) return 1;
-    if (!s->summed[value] || def->kind != DTM_OP_ADD) return 0;
-    return occurrences(s, def->operands[0], term) + occurrences(s, def->operands[1], term);
+    if (!s->summed[value]) return 0;
+    if (def->kind == DTM_OP_ADD) return occurrences(s, def->operands[0], term) + occurrences(s, def->operands[1], term);
+    dtm_op carry = def->kind == DTM_OP_LAST ? carry_of(s, def->operands[0]) : 0;
+    if (!carry) return 0;
+    return occurrences(s, get(s, carry)->operands[0], term) + 2 * occurrences(s, def->operands[0], term);
 }
 
 static bool can_be_summed(const stages *s, dtm_op op) {
@@ -78,7 +97,8 @@ static bool can_be_summed(const stages *s, dtm_op op) {
     if (!value || !s->summed[value]) return false;
     if (data->kind == DTM_OP_CARRY) return s->summed[data->operands[1]] && occurrences(s, data->operands[1], value) == 1;
     /* `last` of anything but a sum over the copies is one copy's value */
-    if (data->kind == DTM_OP_LAST) return s->summed[data->operands[0]] && s->part[op] != PART_AFTER;
+    if (data->kind == DTM_OP_LAST)
+        return s->summed[data->operands[0]] && (s->around[op] ? carry_of(s, data->operands[0]) != 0 : s->part[op] != PART_AFTER);
     return true;
 }
 
@@ -99,7 +119,7 @@ static void find_sums(stages *s) {
             const dtm_op_data *data = get(s, op);
             if (!data->region || data->body) continue;
             for (uint32_t i = 0; i < data->n_operands; i++) {
-                if (!s->summed[data->operands[i]] || takes_term(s, op)) continue;
+                if (!s->summed[data->operands[i]] || takes_term(s, op, i)) continue;
                 s->summed[data->operands[i]] = false, news = true;
             }
             dtm_value value = data->n_results ? data->results[0] : 0;
@@ -129,7 +149,7 @@ int stage_of_value(const stages *s, dtm_value value) {
 }
 
 static bool is_last_of_split(const stages *s, dtm_op op) {
-    return get(s, op)->kind == DTM_OP_LAST && s->around[def_of(s, get(s, op)->operands[0])];
+    return get(s, op)->kind == DTM_OP_LAST && !s->around[op] && s->around[def_of(s, get(s, op)->operands[0])];
 }
 
 /* Where a reader of a value may run at the earliest (backward: at the latest). What comes out of the split repeat goes to the
@@ -197,11 +217,12 @@ static void reading_stages(const stages *s, dtm_op op, uint32_t operand, int mad
     int stage = s->stage[s->unit[op]];
     *low = *high = made;
     bool term = (data->n_results && s->summed[data->results[0]]) || stage == STAGE_SPREAD;
+    if (is_read_by_copies(s, op, operand)) term = false;
     if (term || stage == STAGE_ANYWHERE || stage == STAGE_NEEDED) return;
     if (stage >= 0) *low = *high = stage;
     if (stage != STAGE_COPIES) return;
     *low = stage_lowest(s), *high = stage_highest(s);
-    if (data->kind != DTM_OP_CARRY) return;
+    if (!stage_is_carried(s, op)) return;
     bool reversed = get(s, s->around[op])->attributes.flags & DTM_REPEAT_REVERSED;
     if (operand == 1) *low = *high = made; /* handed from copy to copy */
     else if (reversed) *low = *high;
@@ -226,7 +247,7 @@ static void settle_needed(stages *s, stage_part part) {
             if (!def || s->part[def] != part || s->unit[def] == s->unit[op] || s->stage[s->unit[def]] != STAGE_NEEDED) continue;
             int low, high, *want = &wanted[s->unit[def]];
             reading_stages(s, op, i, STAGE_NEEDED, &low, &high);
-            if (data->kind == DTM_OP_CARRY && i == 0 && s->around[op] && high >= 0) low = high = backward ? s->count - 1 : 0;
+            if (stage_is_carried(s, op) && i == 0 && high >= 0) low = high = backward ? s->count - 1 : 0;
             if (high >= 0 && (*want < 0 || (backward ? high > *want : low < *want))) *want = backward ? high : low;
         }
     }
@@ -287,7 +308,7 @@ static void find_cuts(stages *s) {
     for (dtm_op op = 1; op < s->n_ops; op++) {
         const dtm_op_data *data = get(s, op);
         if (!data->region || data->body) continue;
-        bool carried = data->kind == DTM_OP_CARRY && s->around[op] && s->unit[op] == op && !s->summed[data->results[0]];
+        bool carried = stage_is_carried(s, op) && !s->summed[data->results[0]];
         if (carried && !stage_in_loop(s, op)) {
             s->good = false;
             dtm_error(s->module->context, data->span, 414, "`%s` goes from copy to copy outside of the loop over microbatches",
@@ -418,7 +439,7 @@ static void home_of_op(stages *s, dtm_op op) {
     if (s->around[op]) {
         for (uint32_t i = 0; i < data->n_operands; i++) {
             dtm_op def = def_of(s, data->operands[i]);
-            bool first = data->kind == DTM_OP_CARRY && i == 0 && s->summed[data->results[0]];
+            bool first = stage_is_carried(s, op) && i == 0 && s->summed[data->results[0]];
             if (def && !s->around[def] && !first && s->home[data->operands[i]].kind != HOME_COPIES)
                 gather_on(s, data->operands[i], &all);
         }
