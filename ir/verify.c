@@ -326,6 +326,7 @@ static bool verify_one(dtm_module *module) {
     v.order = dtm_arena_alloc(v.scratch, module->n_ops * sizeof *v.order);
     dtm_walk(module, number_op, &v);
     dtm_walk(module, check_op, &v);
+    if (v.good) verify_stages(&v);
     if (v.good && strcmp(dtm_string_text(module->context, module->after), "memory") == 0) {
         size_t errors = dtm_error_count(module->context);
         dtm_storage_verify(module, v.scratch);
