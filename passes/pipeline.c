@@ -13,6 +13,7 @@ const dtm_pass_row dtm_passes[] = {
     {"partition", dtm_pass_partition, "writes changes of layout as the cheapest collectives"},
     {"microbatch", dtm_pass_microbatch, "puts what varies over microbatches in a loop, and accumulates"},
     {"stage", dtm_pass_stage, "cuts a pipeline into the programs of its ranks"},
+    {"schedule", dtm_pass_schedule, "divides the backward pass of a stage, where the schedule of a pipeline wants that"},
     {"fuse_collectives", dtm_pass_fuse_collectives, "merges collectives into buckets"},
     {"fuse", dtm_pass_fuse, "groups operators into kernels"},
     {"memory", dtm_pass_memory, "places every value in one arena"},
