@@ -321,6 +321,7 @@ typedef struct dtm_module {
     /* And what each of them does in which order (ir/timeline.h), in this module's arena; NULL: one microbatch after the
      * other, `schedule = sequential`. The modules of ranks have none. */
     struct dtm_timeline *timeline;
+    const struct dtm_timeline_answer *searched; /* schedule = auto: how it was found (passes/timeline.h), in the context's arena */
     bool of_ranks; /* it is such a module, */
     int64_t rank;  /* of the ranks of this coordinate */
     uint32_t *type_table; /* interning: open addressing over types */

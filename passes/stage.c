@@ -53,12 +53,25 @@ static int64_t copies_of_repeat(const dtm_module *module, dtm_string name) {
     return 0;
 }
 
-static bool cut(stages *s) {
+/* The copies of each stage: as given, as found with the timeline, or balanced; as even as they can be where the program cannot
+ * be cut, which is said later. */
+static bool cut(stages *s, int64_t copies, const dtm_timeline_problem *problem) {
     dtm_context *context = s->module->context;
-    int64_t copies = copies_of_repeat(s->module, s->rule->repeat), given = 0;
+    int64_t given = 0;
     s->first = dtm_arena_alloc(s->scratch, (size_t)(s->count + 1) * sizeof *s->first);
+    if (s->module->searched && !s->rule->n_stages) {
+        const int *units = s->module->searched->units;
+        for (int64_t k = 0, u = 0; k < s->count; k++) {
+            u += units[k];
+            s->first[k + 1] = k == s->count - 1 || u > copies ? copies : u > 0 ? u - 1 : 0; /* the first unit is no copy */
+        }
+        return true;
+    }
+    if (!s->rule->n_stages && problem->units > 1) {
+        stage_balance(s, copies, problem);
+        return true;
+    }
     for (int k = 0; k < s->count; k++) {
-        /* as equal as they can be, larger ones first */
         int64_t size = s->rule->n_stages ? s->rule->stages[k] : copies / s->count + (k < copies % s->count);
         s->first[k + 1] = s->first[k] + size;
         given += size;
@@ -79,33 +92,54 @@ static dtm_op find_loop(const dtm_module *module) {
     return 0;
 }
 
+/* schedule = auto: the best timeline found for what units cost. */
+static bool search(stages *s, const dtm_timeline_problem *units) {
+    dtm_module *module = s->module;
+    dtm_arena *arena = dtm_context_arena(module->context);
+    dtm_timeline_problem problem = *units;
+    dtm_timeline_answer *answer = dtm_arena_alloc(arena, sizeof *answer);
+    if (s->rule->n_stages) {
+        int *stages = dtm_arena_alloc(s->scratch, s->rule->n_stages * sizeof *stages);
+        for (size_t k = 0; k < s->rule->n_stages; k++) stages[k] = problem.units > 1 ? (int)s->rule->stages[k] : 1;
+        if (problem.units > 1) stages[0]++, stages[s->rule->n_stages - 1]++;
+        problem.stages = stages;
+        problem.n_stages = (int)s->rule->n_stages;
+    }
+    if (!dtm_timeline_search(module->context, arena, &problem, answer)) return false;
+    module->searched = answer;
+    module->timeline = dtm_timeline_copy(module->arena, answer->timeline);
+    return true;
+}
+
 /* Which rank has which stage, and what it does when. */
-static bool find_places(stages *s) {
+static bool find_places(stages *s, const dtm_timeline_problem *problem) {
     dtm_module *module = s->module;
     dtm_pipeline_rule *rule = &module->settings.pipeline;
     const char *schedule = dtm_string_text(module->context, rule->schedule);
     int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies;
+    bool searches = strcmp(schedule, "auto") == 0 && problem->units;
     if (dtm_timeline_placement(schedule) == DTM_PLACE_BIDIRECTIONAL) {
         dtm_error(module->context, rule->span, 601, "the schedule `%s`: this version does not hold a stage on two ranks", schedule);
         dtm_help(module->context, "schedule = dualpipev holds each once");
         return false;
     }
-    if (strcmp(schedule, "sequential") == 0 || strcmp(schedule, "auto") == 0) {
-        s->places = dtm_timeline_create(s->scratch, schedule, DTM_PLACE_LOOP, s->n_ranks, 1, rule->chunks ? (int)rule->chunks : 1);
-    } else {
+    if (searches && !search(s, problem)) return false;
+    if (!searches && strcmp(schedule, "sequential") && strcmp(schedule, "auto")) {
         int counted = microbatches < INT32_MAX ? (int)microbatches : INT32_MAX;
         module->timeline = dtm_timeline_order(module->context, module->arena, rule->span, schedule, s->n_ranks, counted,
                                               (int)rule->chunks);
         if (!module->timeline) return false;
-        s->places = module->timeline;
     }
+    s->places = module->timeline;
+    if (!s->places)
+        s->places = dtm_timeline_create(s->scratch, schedule, DTM_PLACE_LOOP, s->n_ranks, 1, rule->chunks ? (int)rule->chunks : 1);
     s->chunks = s->places->chunks;
     s->count = s->places->stages;
-    if (s->chunks > 1) rule->chunks = s->chunks;
+    if (s->chunks > 1 || rule->chunks) rule->chunks = s->chunks;
     return true;
 }
 
-static void prepare(stages *s) {
+void stage_prepare(stages *s) {
     dtm_module *module = s->module;
     s->n_ops = module->n_ops;
     s->n_values = module->n_values;
@@ -131,9 +165,14 @@ bool dtm_pass_stage(dtm_module *module) {
     s.scratch = dtm_arena_create();
     s.loop = find_loop(module);
     if (!s.loop) dtm_error(module->context, rule->span, 414, "there is no loop over microbatches, `microbatch microbatch = ..`");
-    bool good = s.loop && find_places(&s) && cut(&s);
+    int64_t copies = copies_of_repeat(module, rule->repeat);
+    dtm_timeline_problem problem = {.units = 0};
+    bool free_cut = !rule->n_stages && s.n_ranks * (rule->chunks ? rule->chunks : 2) > 1;
+    bool automatic = strcmp(dtm_string_text(module->context, rule->schedule), "auto") == 0;
+    if (s.loop && copies > 0 && (free_cut || automatic)) stage_units(&s, copies, s.scratch, &problem);
+    bool good = s.loop && find_places(&s, &problem) && cut(&s, copies, &problem);
     if (good) {
-        prepare(&s);
+        stage_prepare(&s);
         good = stage_find(&s);
     }
     if (good) {

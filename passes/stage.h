@@ -4,7 +4,7 @@
 #define DTM_PASSES_STAGE_H
 
 #include "ir/ir.h"
-#include "ir/timeline.h"
+#include "passes/timeline.h"
 
 /* When in a step: before the loop over microbatches, in it, after it. */
 typedef enum stage_part { PART_BEFORE, PART_FORWARD, PART_BACKWARD, PART_AFTER } stage_part;
@@ -62,7 +62,7 @@ typedef struct stages {
     stage_home *target;
     /* by k, between the stages k and k + 1 */
     stage_cut *forward, *backward;
-    bool good;
+    bool good, quiet; /* quiet: errors are not reported */
 } stages;
 
 /* ---- stage.c: where stages lie ---- */
@@ -86,6 +86,19 @@ static inline bool stage_is_carried(const stages *s, dtm_op op) {
 static inline bool stage_in_loop(const stages *s, dtm_op op) {
     return s->part[op] == PART_FORWARD || s->part[op] == PART_BACKWARD;
 }
+
+/* Memory for what stage_find finds, once places are known. */
+void stage_prepare(stages *s);
+
+/* ---- stage_cost.c, stage_balance.c: what stages would cost, and where they are cut ---- */
+
+/* The program as a row of units, what stands before the repeat, its copies, and what stands after them, for timelines of the
+ * schedule; in the arena. The copies are measured once. False: the program cannot be cut, stage_find says why. */
+bool stage_units(const stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_problem *problem);
+/* Sets s->first, of stages whose places are known: so that the rank that has most to do has as little as can be and each rank
+ * has the memory that it needs, if any cut does; then as even as can be, and as the copies can be shared out evenly where that
+ * is as good. */
+void stage_balance(stages *s, int64_t copies, const dtm_timeline_problem *problem);
 
 /* ---- stage_find.c ---- */
 

@@ -22,6 +22,7 @@ static void place_op(stages *s, dtm_op op, stage_part part, dtm_op around, dtm_o
     bool split = stage_is_split(s, data);
     if (split && unit && s->good) {
         s->good = false;
+        if (s->quiet) return;
         dtm_error(s->module->context, data->span, 414, "the repeat `%s` stands in another repeat, and a pipeline splits it",
                   dtm_string_text(s->module->context, s->rule->repeat));
         dtm_help(s->module->context, "let the pipeline split the outer one");
@@ -285,6 +286,7 @@ static void send_operand(stages *s, dtm_op op, uint32_t operand) {
     reading_stages(s, op, operand, made, &low, &high);
     if (s->part[def] == PART_BACKWARD && high > made) {
         s->good = false;
+        if (s->quiet) return;
         dtm_error(s->module->context, get(s, op)->span, 414,
                   "`%s`, a gradient, would have to go back from stage %d to stage %d", dtm_value_name(s->module, value), made,
                   high);
@@ -311,6 +313,7 @@ static void find_cuts(stages *s) {
         bool carried = stage_is_carried(s, op) && !s->summed[data->results[0]];
         if (carried && !stage_in_loop(s, op)) {
             s->good = false;
+            if (s->quiet) return;
             dtm_error(s->module->context, data->span, 414, "`%s` goes from copy to copy outside of the loop over microbatches",
                       dtm_value_name(s->module, data->results[0]));
         }

@@ -117,6 +117,7 @@ typedef struct dtm_timeline_problem {
     const int *stages;          /* units of each stage, where they are given; NULL: free */
     int n_stages;
     double effort;              /* 1 (or 0): seconds for large problems; time grows in proportion */
+    dtm_span span;              /* where an error points */
 } dtm_timeline_problem;
 
 /* A published schedule on the same problem, its stages cut evenly, or so that the busiest rank has least to do. */

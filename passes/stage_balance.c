@@ -1,0 +1,144 @@
+/* Where a pipeline's stages are cut (stage.h). Copies of the split repeat are alike, so what a rank has to do grows by the same
+ * with each, and giving them out one by one, each to the rank that has least to do, is exact: no cut has a rank that does
+ * more than it must, nor are the others less even. (Any cut can be made this one by moving copies from ranks that have more
+ * to ranks that have less, none of which makes it worse.) Within a rank a copy goes to the chunk that takes least time. A
+ * rank takes no more than it has memory for: its order says how many microbatches each chunk has in flight. */
+#include "passes/stage.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct cutter {
+    const stages *s;
+    const dtm_timeline_problem *problem;
+    const dtm_stage_cost *before, *copy, *after;
+    int64_t *size;   /* by stage: copies */
+} cutter;
+
+static double time_of(const dtm_stage_cost *c) { return c->forward + c->input + c->weight; }
+
+/* A stage's costs, of which a cut changes those that grow with its copies. */
+static dtm_stage_cost cost_of(const cutter *c, int stage) {
+    double n = (double)c->size[stage];
+    const dtm_stage_cost *x = c->copy;
+    dtm_stage_cost cost = {n * x->forward, n * x->input, n * x->weight, .kept = n * x->kept,
+                           .kept_for_weight = n * x->kept_for_weight, .held = n * x->held};
+    for (int end = 0; end < 2; end++) {
+        const dtm_stage_cost *e = end ? c->after : c->before;
+        if (stage != (end ? c->s->count - 1 : 0)) continue;
+        cost.forward += e->forward;
+        cost.input += e->input;
+        cost.weight += e->weight;
+        cost.kept += e->kept;
+        cost.kept_for_weight += e->kept_for_weight;
+        cost.held += e->held;
+    }
+    return cost;
+}
+
+static double load(const cutter *c, int rank) {
+    double time = 0;
+    for (int k = 0; k < c->s->chunks; k++) {
+        dtm_stage_cost cost = cost_of(c, stage_at(c->s, rank, k));
+        time += time_of(&cost);
+    }
+    return time;
+}
+
+/* Bytes of a rank's stages and of the microbatches in flight in them; without an order one passes after the other. */
+static double memory(const cutter *c, int rank) {
+    const dtm_rank_order *order = &c->s->places->order[rank];
+    double held = 0, alive = 0, most = 0;
+    for (int k = 0; k < c->s->chunks; k++) {
+        dtm_stage_cost cost = cost_of(c, stage_at(c->s, rank, k));
+        held += cost.held;
+        if (!order->count) most += cost.kept;
+    }
+    for (size_t i = 0; i < order->count; i++) {
+        const dtm_operation *o = &order->operations[i];
+        double gives = 0;
+        for (int k = 0; k < (o->kind == DTM_OPERATION_PAIR ? 2 : 1); k++) {
+            dtm_stage_cost x = cost_of(c, stage_at(c->s, rank, o->tasks[k].chunk));
+            switch (o->tasks[k].kind) {
+            case DTM_TASK_FORWARD: alive += x.kept; break;
+            case DTM_TASK_BACKWARD: gives += x.kept; break;
+            case DTM_TASK_INPUT: gives += x.kept - x.kept_for_weight; break;
+            case DTM_TASK_WEIGHT: gives += x.kept_for_weight; break;
+            }
+        }
+        most = alive > most ? alive : most;
+        alive -= gives;
+    }
+    return held + most;
+}
+
+static bool fits(const cutter *c, int rank, bool bounded) {
+    return !bounded || c->problem->memory <= 0 || memory(c, rank) <= c->problem->memory;
+}
+
+/* The chunk of a rank that takes least time, the first of them. */
+static int least_stage(const cutter *c, int rank) {
+    int least = -1;
+    double best = 0;
+    for (int k = 0; k < c->s->chunks; k++) {
+        int stage = stage_at(c->s, rank, k);
+        dtm_stage_cost cost = cost_of(c, stage);
+        if (least >= 0 && time_of(&cost) >= best) continue;
+        least = stage;
+        best = time_of(&cost);
+    }
+    return least;
+}
+
+/* Gives out the copies one by one; false: there is no memory for all of them. */
+static bool give_out(cutter *c, int64_t copies, bool bounded, double *loads, bool *full) {
+    int ranks = c->s->n_ranks;
+    memset(c->size, 0, (size_t)c->s->count * sizeof *c->size);
+    for (int r = 0; r < ranks; r++) {
+        loads[r] = load(c, r);
+        full[r] = !fits(c, r, bounded);
+        if (full[r]) return false;
+    }
+    while (copies > 0) {
+        int least = -1;
+        for (int r = 0; r < ranks; r++)
+            if (!full[r] && (least < 0 || loads[r] < loads[least])) least = r;
+        if (least < 0) return false;
+        int stage = least_stage(c, least);
+        c->size[stage]++;
+        full[least] = !fits(c, least, bounded);
+        if (full[least]) {
+            c->size[stage]--;
+            continue;
+        }
+        loads[least] = load(c, least);
+        copies--;
+    }
+    return true;
+}
+
+/* What the rank does that has most to do, INFINITY: one has not the memory. */
+static double most_of(const cutter *c, bool bounded) {
+    double most = 0;
+    for (int r = 0; r < c->s->n_ranks; r++) most = fits(c, r, bounded) ? fmax(most, load(c, r)) : INFINITY;
+    return most;
+}
+
+static void share_evenly(cutter *c, int64_t copies) {
+    for (int k = 0; k < c->s->count; k++) c->size[k] = copies / c->s->count + (k < copies % c->s->count);
+}
+
+void stage_balance(stages *s, int64_t copies, const dtm_timeline_problem *p) {
+    cutter c = {s, p, &p->unit[0], &p->unit[1], &p->unit[p->units - 1]};
+    c.size = dtm_arena_alloc(s->scratch, (size_t)s->count * sizeof *c.size);
+    double *loads = dtm_arena_alloc(s->scratch, (size_t)s->n_ranks * sizeof *loads);
+    bool *full = dtm_arena_alloc(s->scratch, (size_t)s->n_ranks);
+    bool bounded = give_out(&c, copies, true, loads, full); /* what nothing fits is said after memory */
+    if (!bounded) give_out(&c, copies, false, loads, full);
+    int64_t *best = c.size;
+    double most = most_of(&c, bounded);
+    c.size = dtm_arena_alloc(s->scratch, (size_t)s->count * sizeof *c.size);
+    share_evenly(&c, copies);
+    if (most_of(&c, bounded) <= most * (1 + 1e-9)) best = c.size;
+    for (int k = 0; k < s->count; k++) s->first[k + 1] = s->first[k] + best[k];
+}

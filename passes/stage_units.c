@@ -1,0 +1,94 @@
+/* The program as a row of units (stage.h): as if it were cut into what stands before the split repeat, its first copy, its
+ * other copies, and what stands after it, each on a rank of its own. The programs of these ranks are made by stage_emit and
+ * go through the passes that follow like any other, so that a unit's cost is that of the kernels it comes to. Copies are
+ * alike, and one of them is looked at however many there are. */
+#include "passes/passes.h"
+#include "passes/cost.h"
+#include "passes/stage.h"
+#include "passes/stage_cost.h"
+
+#include <string.h>
+
+enum { BEFORE, COPY };
+
+typedef struct unit_cost {
+    dtm_stage_cost cost;
+    double rest; /* bytes of the arena beside what is held and kept */
+} unit_cost;
+
+static unit_cost measure(stages *cut, int rank, const dtm_mesh *mesh) {
+    dtm_arena *arena = dtm_arena_create();
+    dtm_stage_cost *costs = dtm_arena_alloc(arena, (size_t)cut->count * sizeof *costs), own;
+    dtm_module *program = stage_emit(cut, rank);
+    dtm_module_compact(program);
+    /* their only fault could be the program's own, and is then found in it */
+    dtm_pass_fuse_collectives(program);
+    dtm_pass_fuse(program);
+    dtm_pass_memory(program);
+    program->settings.mesh = *mesh;
+    dtm_stage_costs_read(program, costs);
+    own = costs[rank];
+    double rest = (double)program->arena_bytes - own.held - own.kept;
+    dtm_module_destroy(program);
+    dtm_arena_destroy(arena);
+    return (unit_cost){own, rest > 0 ? rest : 0};
+}
+
+/* A pipeline of so many ranks over the same program. */
+static stages as_if(const stages *s, dtm_module *module, dtm_arena *scratch, int ranks) {
+    *module = *s->module; /* read only: with another number of ranks along the axis */
+    module->settings.mesh.axes[s->rule->axis].size = ranks;
+    stages cut = {.module = module, .scratch = scratch, .rule = &module->settings.pipeline, .n_ranks = ranks, .chunks = 1,
+                  .count = ranks, .loop = s->loop, .good = true, .quiet = true};
+    cut.places = dtm_timeline_create(scratch, "units", DTM_PLACE_LOOP, ranks, 1, 1);
+    cut.first = dtm_arena_alloc(scratch, ((size_t)ranks + 1) * sizeof *cut.first);
+    stage_prepare(&cut);
+    return cut;
+}
+
+static void set_limits(const stages *s, double rest, dtm_timeline_problem *p) {
+    const dtm_module *module = s->module;
+    dtm_link link = dtm_link_of(module, (uint16_t)(1 << s->rule->axis));
+    double memory = module->settings.machine.memory;
+    int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies;
+    p->ranks = s->n_ranks;
+    p->microbatches = microbatches < INT32_MAX ? (int)microbatches : INT32_MAX;
+    p->latency = link.latency;
+    p->bandwidth = link.bandwidth;
+    p->memory = memory <= 0 ? 0 : memory > rest ? memory - rest : 1;
+    p->no_copies = true;
+    p->chunks = (int)s->rule->chunks;
+    p->span = s->rule->span;
+}
+
+bool stage_units(const stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_problem *p) {
+    dtm_arena *scratch = dtm_arena_create();
+    dtm_module module;
+    bool single = s->n_ranks == 1 && s->rule->chunks <= 1;
+    int ranks = single ? 1 : copies > 1 ? 4 : 3;
+    stages cut = as_if(s, &module, scratch, ranks);
+    for (int k = COPY + 1; k <= ranks; k++) cut.first[k] = k == COPY + 1 && !single ? 1 : copies;
+    if (single) cut.first[1] = copies;
+    bool good = stage_find(&cut);
+    if (good && single) {
+        unit_cost all = measure(&cut, 0, &s->module->settings.mesh);
+        *p = (dtm_timeline_problem){.units = 1, .layers = 1};
+        dtm_stage_cost *unit = dtm_arena_alloc(arena, sizeof *unit);
+        *unit = all.cost;
+        p->unit = unit;
+        set_limits(s, all.rest, p);
+    } else if (good) {
+        unit_cost before = measure(&cut, BEFORE, &s->module->settings.mesh), copy = measure(&cut, COPY, &s->module->settings.mesh);
+        unit_cost after = measure(&cut, ranks - 1, &s->module->settings.mesh);
+        *p = (dtm_timeline_problem){.units = (int)copies + 2, .first_layer = 1, .layers = (int)copies};
+        dtm_stage_cost *unit = dtm_arena_alloc(arena, (size_t)p->units * sizeof *unit);
+        unit[0] = before.cost;
+        for (int u = 1; u <= (int)copies; u++) unit[u] = copy.cost;
+        unit[copies + 1] = after.cost;
+        p->unit = unit;
+        double rest = before.rest > copy.rest ? before.rest : copy.rest;
+        set_limits(s, rest > after.rest ? rest : after.rest, p);
+    }
+    dtm_arena_destroy(scratch);
+    return good;
+}
