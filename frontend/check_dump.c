@@ -189,12 +189,18 @@ static bool read_of(dtm_checker *c, const dtm_binding *of, dtm_op_kind kind, dtm
         attributes->order = of->value->text;
         return true;
     }
+    if (kind == DTM_OP_MICROBATCH && of->value && (strcmp(word, "slots") == 0 || strcmp(word, "buffers") == 0)) {
+        int64_t count;
+        if (!dtm_checker_integer(c, of->value, 1, "how many messages", &count)) return false;
+        attributes->number[word[0] == 's' ? DTM_MICROBATCH_SLOTS : DTM_MICROBATCH_BUFFERS] = (double)count;
+        return true;
+    }
     int number = strcmp(word, "stage") == 0 ? DTM_REGION_STAGE : strcmp(word, "chunk") == 0 ? DTM_REGION_CHUNK : -1;
     if (!staged || !of->value || number < 0) {
         dtm_error(c->context, of->name.span, 217, "`%s` has no `%s`%s", dtm_op_rows[kind].name, word,
                   of->value ? "" : " without a value");
         if (staged) dtm_help(c->context, "%s stage = 0, chunk = 0 {", dtm_op_rows[kind].name);
-        if (kind == DTM_OP_MICROBATCH) dtm_help(c->context, "order = \"F0 F1 B0 B1\"");
+        if (kind == DTM_OP_MICROBATCH) dtm_help(c->context, "order = \"F0 F1 B0 B1\", slots = 2, buffers = 2");
         return false;
     }
     int64_t value;

@@ -147,22 +147,109 @@ const char *dtm_loop_calls_of(const dtm_module *module, dtm_op loop, dtm_arena *
 
 /* ---- times ---- */
 
-dtm_loop_times dtm_loop_times_of(const dtm_module *module, dtm_op loop, const dtm_loop_calls *calls, dtm_arena *arena) {
-    const dtm_op_data *data = dtm_op_get(module, loop);
-    const dtm_region_data *body = &module->regions[data->body];
-    dtm_loop_times times = {body->n_ops, (size_t)data->attributes.copies, body->ops, NULL};
-    int64_t *time = dtm_arena_alloc(arena, (times.n_regions * times.n_microbatches + 1) * sizeof *time);
-    for (size_t i = 0; i < times.n_regions * times.n_microbatches; i++) time[i] = -1;
-    for (size_t i = 0; i < calls->count; i++) {
-        int region = dtm_loop_region_index(&times, calls->items[i].region);
-        time[(size_t)region * times.n_microbatches + calls->items[i].microbatch] = (int64_t)i;
-    }
-    times.time = time;
-    return times;
-}
-
 int dtm_loop_region_index(const dtm_loop_times *times, dtm_op region) {
     for (size_t i = 0; i < times->n_regions; i++)
         if (times->regions[i] == region) return (int)i;
     return -1;
+}
+
+/* The receive, or the send, of a region; 0: none. */
+static dtm_op message_of(const dtm_module *module, dtm_op region, dtm_op_kind kind) {
+    const dtm_region_data *body = &module->regions[dtm_op_get(module, region)->body];
+    for (size_t i = 0; i < body->n_ops; i++)
+        if (dtm_op_get(module, body->ops[i])->kind == kind) return body->ops[i];
+    return 0;
+}
+
+typedef struct scheduler {
+    const dtm_module *module;
+    dtm_arena *arena;
+    dtm_loop_schedule *out;
+    dtm_op *receives, *sends; /* by region */
+    int64_t *posted, *gone;
+    int64_t slots, buffers;
+} scheduler;
+
+static size_t at_call(const scheduler *s, const dtm_loop_call *call) {
+    return (size_t)dtm_loop_region_index(&s->out->times, call->region) * s->out->times.n_microbatches + call->microbatch;
+}
+
+static dtm_op message_at(const scheduler *s, size_t call, bool receives) {
+    int region = dtm_loop_region_index(&s->out->times, s->out->calls.items[call].region);
+    return receives ? s->receives[region] : s->sends[region];
+}
+
+static bool same_channel(const scheduler *s, dtm_op a, dtm_op b) {
+    const dtm_op_data *x = dtm_op_get(s->module, a), *y = dtm_op_get(s->module, b);
+    return x->attributes.number[DTM_MESSAGE_PEER] == y->attributes.number[DTM_MESSAGE_PEER] &&
+           (dtm_enclosing(s->module, a, DTM_OP_BACKWARD) != 0) == (dtm_enclosing(s->module, b, DTM_OP_BACKWARD) != 0);
+}
+
+/* The call whose message is `distance` before (behind: after) that of `call` in its channel, or -1. */
+static int64_t neighbour(const scheduler *s, size_t call, bool receives, int64_t distance, bool behind) {
+    dtm_op message = message_at(s, call, receives);
+    for (int64_t i = (int64_t)call; distance;) {
+        i += behind ? 1 : -1;
+        if (i < 0 || i >= (int64_t)s->out->calls.count) return -1;
+        dtm_op other = message_at(s, (size_t)i, receives);
+        if (other && same_channel(s, message, other) && --distance == 0) return i;
+    }
+    return (int64_t)call;
+}
+
+static void add_entry(scheduler *s, dtm_loop_entry_kind kind, size_t call, dtm_op message) {
+    dtm_loop_entry entry = {kind, s->out->calls.items[call], message};
+    DTM_PUSH(s->arena, s->out->entries, s->out->n_entries, s->out->cap_entries, entry);
+}
+
+/* What is waited for, then what is posted, before call number `at` (at the end: the number of calls). */
+static void add_messages(scheduler *s, const int64_t *wait_at, const int64_t *post_at, int64_t at) {
+    for (size_t c = 0; c < s->out->calls.count; c++)
+        if (wait_at[c] == at) add_entry(s, DTM_LOOP_WAIT, c, message_at(s, c, false));
+    for (size_t c = 0; c < s->out->calls.count; c++)
+        if (post_at[c] == at) add_entry(s, DTM_LOOP_POST, c, message_at(s, c, true));
+}
+
+static void schedule_messages(scheduler *s) {
+    size_t count = s->out->calls.count;
+    int64_t *wait_at = dtm_arena_alloc(s->arena, (count + 1) * sizeof *wait_at);
+    int64_t *post_at = dtm_arena_alloc(s->arena, (count + 1) * sizeof *post_at);
+    for (size_t c = 0; c < count; c++) {
+        wait_at[c] = post_at[c] = -1;
+        if (message_at(s, c, true)) s->posted[at_call(s, &s->out->calls.items[c])] = post_at[c] = neighbour(s, c, true, s->slots, false) + 1;
+        if (!message_at(s, c, false)) continue;
+        int64_t next = neighbour(s, c, false, s->buffers, true);
+        s->gone[at_call(s, &s->out->calls.items[c])] = wait_at[c] = next < 0 ? (int64_t)count : next;
+    }
+    for (size_t c = 0; c < count; c++) {
+        add_messages(s, wait_at, post_at, (int64_t)c);
+        add_entry(s, DTM_LOOP_RUN, c, 0);
+    }
+    add_messages(s, wait_at, post_at, (int64_t)count);
+}
+
+const char *dtm_loop_schedule_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_schedule *out) {
+    const dtm_op_data *data = dtm_op_get(module, loop);
+    const dtm_region_data *body = &module->regions[data->body];
+    *out = (dtm_loop_schedule){0};
+    const char *wrong = dtm_loop_calls_of(module, loop, arena, &out->calls);
+    if (wrong) return wrong;
+    size_t cells = body->n_ops * (size_t)data->attributes.copies;
+    int64_t *time = dtm_arena_alloc(arena, (cells + 1) * sizeof *time);
+    scheduler s = {.module = module, .arena = arena, .out = out};
+    s.slots = (int64_t)data->attributes.number[DTM_MICROBATCH_SLOTS];
+    s.buffers = (int64_t)data->attributes.number[DTM_MICROBATCH_BUFFERS];
+    s.posted = dtm_arena_alloc(arena, (cells + 1) * sizeof *s.posted);
+    s.gone = dtm_arena_alloc(arena, (cells + 1) * sizeof *s.gone);
+    s.receives = dtm_arena_alloc(arena, (body->n_ops + 1) * sizeof *s.receives);
+    s.sends = dtm_arena_alloc(arena, (body->n_ops + 1) * sizeof *s.sends);
+    for (size_t i = 0; i < cells; i++) time[i] = s.posted[i] = s.gone[i] = -1;
+    out->times = (dtm_loop_times){body->n_ops, (size_t)data->attributes.copies, body->ops, time, s.posted, s.gone};
+    for (size_t i = 0; i < out->calls.count; i++) time[at_call(&s, &out->calls.items[i])] = (int64_t)i;
+    for (size_t i = 0; i < body->n_ops; i++) {
+        s.receives[i] = message_of(module, body->ops[i], DTM_OP_RECEIVE);
+        s.sends[i] = message_of(module, body->ops[i], DTM_OP_SEND);
+    }
+    schedule_messages(&s);
+    return NULL;
 }

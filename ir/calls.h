@@ -49,8 +49,29 @@ typedef struct dtm_loop_times {
     size_t n_regions, n_microbatches;
     const dtm_op *regions;  /* in the order of the text */
     const int64_t *time;    /* [region * n_microbatches + microbatch]; -1: not called */
+    /* The same of the message that the region receives first, sends last: the call before which it is posted, the call before
+     * which it must have gone. -1: none. */
+    const int64_t *posted, *gone;
 } dtm_loop_times;
-dtm_loop_times dtm_loop_times_of(const dtm_module *module, dtm_op loop, const dtm_loop_calls *calls, dtm_arena *arena);
 int dtm_loop_region_index(const dtm_loop_times *times, dtm_op region); /* -1: none */
+
+/* With its messages. A receive is posted as soon as there is a slot for it: `slots` of a channel (source, forward or backward)
+ * hold messages that are used or may come. A send is waited for before the call that makes the message `buffers` after it in
+ * its channel, or at the end. Both numbers are the loop's. */
+typedef enum dtm_loop_entry_kind { DTM_LOOP_RUN, DTM_LOOP_POST, DTM_LOOP_WAIT } dtm_loop_entry_kind;
+typedef struct dtm_loop_entry {
+    dtm_loop_entry_kind kind;
+    dtm_loop_call call; /* RUN: it; else of the region that receives or sends */
+    dtm_op message;     /* POST: the receive; WAIT: the send */
+} dtm_loop_entry;
+
+typedef struct dtm_loop_schedule {
+    dtm_loop_calls calls;
+    dtm_loop_times times;
+    dtm_loop_entry *entries;
+    size_t n_entries, cap_entries;
+} dtm_loop_schedule;
+/* As dtm_loop_calls_of. */
+const char *dtm_loop_schedule_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_schedule *out);
 
 #endif

@@ -112,6 +112,8 @@ enum {
     DTM_ATTENTION_SCALE = 1,  /* 0: 1 / sqrt(width) */
     DTM_MESSAGE_PEER = 0,     /* send, receive: the coordinate of the other rank on the axis */
     DTM_REGION_STAGE = 0,     /* forward, backward: the stage of a pipeline whose part it is; -1: none */
+    DTM_MICROBATCH_SLOTS = 0,   /* of a loop with an order: receive slots of each channel, */
+    DTM_MICROBATCH_BUFFERS = 1, /* and messages of one that may be on their way (ir/calls.h) */
     DTM_REGION_CHUNK = 1,     /* and which of its rank's stages that is */
     DTM_AS_TERM_OWN = 0,      /* not 0: this rank keeps it, whatever its coordinate; stage knows */
     DTM_COLLECTIVE_MEMBERS = 1, /* after stage, on a pipeline's axis: bit r, its rank r takes part; 0: all */

@@ -310,6 +310,7 @@ static void print_region_header(const printer *p, const dtm_op_data *op) {
     if (op->kind == DTM_OP_MICROBATCH && op->attributes.order) {
         dtm_text_printf(p->out, ", order = ");
         print_quoted(p->out, string_text(p, op->attributes.order));
+        print_keywords(op, ", ", p->out);
     }
     if (op->kind == DTM_OP_REPEAT && op->attributes.from)
         dtm_text_printf(p->out, " from %lld", (long long)op->attributes.from);

@@ -78,14 +78,14 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
 
 void verify_order(verifier *v, dtm_op loop) {
     const dtm_op_data *data = dtm_op_get(v->module, loop);
-    dtm_loop_calls calls;
+    dtm_loop_schedule schedule;
     if (!data->attributes.order) return;
     if (!v->module->of_ranks) BREAK(v, data, 512, "the program of a pipeline's rank alone has an order of microbatches");
     check_regions(v, data);
     if (!v->good) return;
-    const char *wrong = dtm_loop_calls_of(v->module, loop, v->scratch, &calls);
+    const char *wrong = dtm_loop_schedule_of(v->module, loop, v->scratch, &schedule);
     if (wrong) BREAK(v, data, 512, "%s", wrong);
-    order o = {v, loop, dtm_loop_times_of(v->module, loop, &calls, v->scratch), dtm_loop_placement(v->module, loop)};
-    check_counts(&o, &calls);
+    order o = {v, loop, schedule.times, dtm_loop_placement(v->module, loop)};
+    check_counts(&o, &schedule.calls);
     if (v->good) dtm_walk(v->module, check_op, &o);
 }

@@ -181,7 +181,7 @@ static bool run_accumulate(dtm_run *run, const dtm_op_data *op) {
     if (!run->microbatch_op) return dtm_run_error(run, op, "`accumulate` outside a microbatch loop");
     size_t slot = dtm_run_slot(run, op, value), from = dtm_run_operand_slot(run, op, source);
     if (slot == SIZE_MAX || from == SIZE_MAX || !dtm_storage_read(run, op, source, from)) return false;
-    bool first = run->loops[run->time_loop].current == 0;
+    bool first = run->first_call;
     bool by_max = run->time_axis >= 0 && from_data->max >> run->time_axis & 1;
     if (!first && !dtm_storage_read(run, op, value, slot)) return false;
     for (int64_t rank = 0; rank < run->ranks; rank++) {
@@ -280,15 +280,47 @@ static bool run_local(dtm_run *run, const dtm_op_data *op) {
     return true;
 }
 
+/* What may come at any time from now on has its place to itself; what may still be on its way has not been written over. */
+static bool run_message_entry(dtm_run *run, const dtm_loop_entry *entry) {
+    const dtm_op_data *op = &run->module->ops[entry->message];
+    for (uint32_t i = 0; i < op->n_results; i++) {
+        size_t slot = dtm_run_slot(run, op, op->results[i]);
+        if (slot == SIZE_MAX) return false;
+        dtm_storage_write(run, op->results[i], slot);
+    }
+    for (uint32_t i = 0; i < op->n_operands; i++) {
+        size_t slot = dtm_run_operand_slot(run, op, op->operands[i]);
+        if (slot == SIZE_MAX || !dtm_storage_read(run, op, op->operands[i], slot)) return false;
+    }
+    return !run->failed;
+}
+
+static bool run_in_order(dtm_run *run, dtm_op op, dtm_loop *loop) {
+    dtm_loop_schedule *schedule = &run->schedules[op];
+    const char *wrong = schedule->entries ? NULL : dtm_loop_schedule_of(run->module, op, run->arena, schedule);
+    if (wrong) return dtm_run_error(run, &run->module->ops[op], "%s", wrong);
+    bool done = true;
+    for (size_t i = 0; done && i < schedule->n_entries; i++) {
+        const dtm_loop_entry *entry = &schedule->entries[i];
+        loop->current = entry->call.microbatch;
+        run->first_call = entry->call.first;
+        done = entry->kind == DTM_LOOP_RUN ? run_region(run, run->module->ops[entry->call.region].body)
+                                           : run_message_entry(run, entry);
+    }
+    return done;
+}
+
 static bool run_loop(dtm_run *run, dtm_op op) {
     const dtm_op_data *data = &run->module->ops[op];
     dtm_loop *loop = &run->loops[run->op_loops[op]];
     if (loop->current >= 0)
         return dtm_run_error(run, data, "repeat `%s` inside itself", dtm_string_text(run->context, loop->name));
-    bool done = true;
+    bool done = true, ordered = dtm_loop_is_ordered(run->module, op);
     if (data->kind == DTM_OP_MICROBATCH) run->microbatch_op = op;
-    for (int64_t i = 0; done && i < loop->copies; i++) {
+    if (ordered) done = run_in_order(run, op, loop);
+    for (int64_t i = 0; !ordered && done && i < loop->copies; i++) {
         loop->current = is_reversed(data) ? loop->copies - 1 - i : i;
+        if (data->kind == DTM_OP_MICROBATCH) run->first_call = i == 0;
         done = run_region(run, data->body);
     }
     loop->current = -1;

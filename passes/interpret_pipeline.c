@@ -136,6 +136,8 @@ bool dtm_run_receive(dtm_run *run, const dtm_op_data *op) {
     for (uint32_t i = 0; i < op->n_results; i++) {
         size_t slot = dtm_run_slot(run, op, op->results[i]);
         if (slot == SIZE_MAX) return false;
+        bool posted = dtm_ordered_loop(run->module, (dtm_op)(op - run->module->ops)) != 0;
+        if (posted && !dtm_storage_read(run, op, op->results[i], slot)) return false; /* its place is still its own */
         dtm_type type = run->module->values[op->results[i]].type;
         for (size_t rank = 0; rank < ranks; rank++) {
             int64_t elements = dtm_run_extent(run, type, (int64_t)rank)->elements;

@@ -136,6 +136,7 @@ static void *table(dtm_run *run, size_t count, size_t bytes) { return dtm_arena_
 bool dtm_run_set_up(dtm_run *run) {
     const dtm_module *module = run->module;
     run->op_loops = table(run, module->n_ops, 1);
+    run->schedules = table(run, module->n_ops, sizeof *run->schedules);
     run->sites = table(run, module->n_ops, sizeof *run->sites);
     run->slots = table(run, module->n_values, sizeof *run->slots);
     run->inputs = table(run, module->n_ops, sizeof *run->inputs);

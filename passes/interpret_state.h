@@ -4,6 +4,7 @@
 #ifndef DTM_PASSES_INTERPRET_STATE_H
 #define DTM_PASSES_INTERPRET_STATE_H
 
+#include "ir/calls.h"
 #include "passes/interpret.h"
 
 enum {
@@ -79,6 +80,8 @@ typedef struct dtm_run {
     size_t n_loops;
     uint8_t time_loop;    /* the microbatch loop, or DTM_NO_LOOP */
     dtm_op microbatch_op; /* the microbatch loop now executed, or 0 */
+    bool first_call;      /* of its regions: sums over microbatches begin */
+    dtm_loop_schedule *schedules; /* [op]: of a loop with an order, once it was run */
     double *sites;        /* [op]: of a dropout, its number; canonicalize counts in the same order */
     uint8_t *op_loops;    /* [op]: the loop that a repeat or microbatch operator is */
     dtm_slots *slots;     /* [value] */

@@ -29,7 +29,7 @@ void dtm_storage_step(dtm_run *run) {
     if (checked(run)) memset(run->stored, 0, run->n_slots * sizeof *run->stored);
 }
 
-/* Microbatches share their storage; repeats inside repeats count through. */
+/* Microbatches share their storage, but for those in flight; repeats inside repeats count through. */
 static int64_t address(const dtm_run *run, dtm_value value, size_t slot) {
     const dtm_storage *storage = &run->module->values[value].storage;
     const dtm_slots *slots = &run->slots[value];
@@ -37,8 +37,9 @@ static int64_t address(const dtm_run *run, dtm_value value, size_t slot) {
     for (int l = 0; l < slots->depth; l++)
         if (slots->loops[l] != run->time_loop) copies *= run->loops[slots->loops[l]].copies;
     int64_t i = (int64_t)(slot - slots->base) % copies;
-    int64_t modulus = storage->modulus ? storage->modulus : 1;
-    return storage->offset + (i + storage->shift) % modulus * storage->stride;
+    int64_t modulus = storage->modulus ? storage->modulus : 1, place = storage->offset;
+    if (storage->batches > 1) place += run->loops[run->time_loop].current % storage->batches * storage->batch_stride;
+    return place + (i + storage->shift) % modulus * storage->stride;
 }
 
 /* Of the largest block any rank has. */

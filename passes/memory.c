@@ -5,6 +5,8 @@
  *
  *     weights, states           persistent; a slot a copy; `store` writes its value in place where nothing reads the old one
  *     rename, split, merge      share the place of their operand
+ *     from region to region     of a loop over microbatches with an order: all that for each microbatch in flight, as few as the
+ *                               order allows (batches); also what is sent, until it has gone, and received, once it may come
  *     used by another loop      a slot a copy: `slots` = the copies between definition and use (forward to backward)
  *     x = carry(first, next)    one group: x in copy i is next of the copy before. In a repeat of N copies
  *                                   slots 1      where next is made after, or in place of, the last reading of x
@@ -19,6 +21,7 @@
  * repeat inside repeats next gets slots of its own unless one slot serves all.
  *
  *     after fuse:    h : f32[B=8, D=4] = relu(a)        after memory:    h : f32[B=8, D=4] = relu(a) at 0   (a at 0 too) */
+#include "ir/calls.h"
 #include "ir/fault.h"
 #include "ir/storage.h"
 #include "passes/cost.h"
@@ -38,8 +41,13 @@ typedef struct group {
     bool shared;         /* another was merged into it */
     bool persistent;
     dtm_value latest;    /* of a slot a copy: the value that lies in it last; 0: not known */
+    uint8_t *seen;       /* by region of the ordered loop: where its values are (SEEN, ..); NULL: they are none of its microbatches */
+    int64_t batches;     /* microbatches that have slots of their own */
     int64_t offset;
 } group;
+
+/* In a region: made or read; received first, sent last. */
+enum { SEEN = 1, RECEIVED = 2, SENT = 4 };
 
 typedef struct home { /* where a value lies */
     uint32_t group, shift;
@@ -54,6 +62,8 @@ typedef struct planner {
     home *homes;       /* by value */
     dtm_op **users;    /* by value, zero-terminated */
     uint32_t *n_users;
+    dtm_op ordered;    /* the loop over microbatches with an order, or 0 */
+    dtm_loop_schedule schedule;
     group *groups;     /* groups[0] is none */
     size_t n_groups, cap_groups;
 } planner;
@@ -111,7 +121,7 @@ static int64_t all_copies(const planner *p, dtm_op loop) {
 
 static uint32_t add_group(planner *p, dtm_type type, int64_t slots, int64_t position) {
     group g = {dtm_storage_round(dtm_local_bytes_max(p->module, type)), slots, position, position, -1, NONE, 0, false,
-               false, false, 0, 0};
+               false, false, 0, NULL, 1, 0};
     DTM_PUSH(p->arena, p->groups, p->n_groups, p->cap_groups, g);
     return (uint32_t)(p->n_groups - 1);
 }
@@ -134,9 +144,16 @@ static void widen(group *g, int64_t begin, int64_t end) {
     if (end > g->end) g->end = end;
 }
 
+static void see_in(planner *p, group *g, const uint8_t *seen) {
+    if (!seen) return;
+    if (!g->seen) g->seen = dtm_arena_alloc(p->arena, p->schedule.times.n_regions);
+    for (size_t i = 0; i < p->schedule.times.n_regions; i++) g->seen[i] |= seen[i];
+}
+
 static void merge(planner *p, uint32_t from, uint32_t into, uint32_t shift, bool fixed) {
     group *g = &p->groups[from], *target = &p->groups[into];
     widen(target, g->begin, g->end);
+    see_in(p, target, g->seen);
     target->shared = true;
     g->into = into;
     g->shift = shift;
@@ -171,12 +188,28 @@ typedef struct span_state {
     chain from;
     dtm_op def;
     int64_t slots, begin, end, last_in_copy; /* of readers in the loop of the definition */
+    uint8_t *seen; /* as in a group */
 } span_state;
+
+/* The region of the ordered loop that op stands in, by index; -1: none. */
+static int region_index(const planner *p, dtm_op op) {
+    dtm_op region = p->ordered && dtm_enclosing(p->module, op, DTM_OP_MICROBATCH) == p->ordered ? dtm_called_region(p->module, op) : 0;
+    return region ? dtm_loop_region_index(&p->schedule.times, region) : -1;
+}
+
+static void see_at(const planner *p, span_state *s, dtm_op op) {
+    int region = s->seen ? region_index(p, op) : -1;
+    if (region < 0) return;
+    s->seen[region] |= SEEN;
+    if (op_of(p, op)->kind == DTM_OP_RECEIVE) s->seen[region] |= RECEIVED;
+    if (op_of(p, op)->kind == DTM_OP_SEND) s->seen[region] |= SENT;
+}
 
 static void span_user(planner *p, dtm_value read, dtm_op user, void *state) {
     span_state *s = state;
     const dtm_op_data *data = op_of(p, user);
     chain to = chain_of(p, user);
+    see_at(p, s, user);
     if (data->kind == DTM_OP_LAST && s->from.depth > to.depth) { /* its own readers are spanned from there */
         dtm_op loop = s->from.loops[to.depth];
         if (p->order.begin[loop] < s->begin) s->begin = p->order.begin[loop];
@@ -201,11 +234,33 @@ static void span_user(planner *p, dtm_value read, dtm_op user, void *state) {
     if (common == s->from.depth && end > s->last_in_copy) s->last_in_copy = end;
 }
 
+/* Whether the values of a group are there in more than one call, or between calls. */
+static bool crosses(const planner *p, const uint8_t *seen) {
+    int regions = 0;
+    for (size_t i = 0; seen && i < p->schedule.times.n_regions; i++) {
+        regions += seen[i] != 0;
+        if (seen[i] & (RECEIVED | SENT)) return true;
+    }
+    return regions > 1;
+}
+
 static span_state span_of(planner *p, dtm_value v) {
     dtm_op def = def_of(p, v);
-    span_state s = {chain_of(p, def), def, 1, p->order.begin[def], p->order.begin[def], -1};
+    span_state s = {chain_of(p, def), def, 1, p->order.begin[def], p->order.begin[def], -1, NULL};
+    if (region_index(p, def) >= 0 && op_of(p, def)->kind != DTM_OP_ACCUMULATE)
+        s.seen = dtm_arena_alloc(p->arena, p->schedule.times.n_regions);
+    see_at(p, &s, def);
     each_user(p, v, span_user, &s);
+    if (crosses(p, s.seen)) { /* calls for other microbatches come in between */
+        if (p->order.begin[p->ordered] < s.begin) s.begin = p->order.begin[p->ordered];
+        if (p->order.end[p->ordered] > s.end) s.end = p->order.end[p->ordered];
+    }
     return s;
+}
+
+static void widen_by(planner *p, group *g, const span_state *s) {
+    widen(g, s->begin, s->end);
+    see_in(p, g, s->seen);
 }
 
 /* ---- weights ---- */
@@ -231,6 +286,16 @@ typedef struct readers_state {
     bool conflict; /* unit reads it in a way that does not allow to overwrite it */
 } readers_state;
 
+/* Of operators of two regions of the ordered loop: whether a runs before b for each microbatch. */
+static bool runs_before(const planner *p, dtm_op a, dtm_op b) {
+    int x = region_index(p, a), y = b ? region_index(p, b) : -1;
+    const dtm_loop_times *t = &p->schedule.times;
+    if (x < 0 || y < 0 || x == y) return true; /* then the text says */
+    for (size_t m = 0; m < t->n_microbatches; m++)
+        if (t->time[(size_t)x * t->n_microbatches + m] > t->time[(size_t)y * t->n_microbatches + m]) return false;
+    return true;
+}
+
 static void see_reader(planner *p, dtm_value read, dtm_op user, void *state) {
     readers_state *r = state;
     const dtm_op_data *data = op_of(p, user);
@@ -251,6 +316,7 @@ static void see_reader(planner *p, dtm_value read, dtm_op user, void *state) {
         return;
     }
     if (p->order.begin[user] > r->last) r->last = p->order.begin[user];
+    if (!runs_before(p, user, r->unit)) r->conflict = true;
 }
 
 /* Whether `result`, at its definition, may be written where `value` lies as far as value's readers are concerned. */
@@ -298,7 +364,7 @@ static void place_results(planner *p, dtm_op op) {
         if (!p->stored[v] || p->homes[v].group) continue;
         span_state s = span_of(p, v);
         uint32_t g = add_group(p, p->module->values[v].type, s.slots, s.begin);
-        widen(&p->groups[g], s.begin, s.end);
+        widen_by(p, &p->groups[g], &s);
         p->groups[g].latest = v;
         p->homes[v].group = g;
     }
@@ -324,12 +390,12 @@ static void place_carry(planner *p, dtm_op op) {
     }
     int64_t slots = each ? copies + 1 : joined && r.conflict ? 2 : 1;
     uint32_t g = add_group(p, p->module->values[x].type, slots, p->order.begin[loop]);
-    widen(&p->groups[g], s.begin, s.end);
+    widen_by(p, &p->groups[g], &s);
     widen(&p->groups[g], p->order.begin[loop], p->order.end[loop]);
     p->groups[g].busy_until = slots == 1 ? s.last_in_copy : -1;
     p->homes[x] = (home){g, reversed ? 1 : 0, false};
     if (joined) {
-        widen(&p->groups[g], t.begin, t.end);
+        widen_by(p, &p->groups[g], &t);
         p->homes[next] = (home){g, reversed ? 0 : 1, false};
     }
     uint32_t entry = slots == 1 ? 0 : (uint32_t)((reversed ? copies : 0) % slots);
@@ -368,7 +434,7 @@ static void place_last(planner *p, dtm_op op) {
     }
     p->homes[v] = h;
     span_state s = span_of(p, v);
-    widen(g, s.begin, s.end);
+    widen_by(p, g, &s);
 }
 
 /* ---- everything ---- */
@@ -453,7 +519,46 @@ static void visit_join(dtm_module *module, dtm_op op, void *state) {
 
 /* ---- packing ---- */
 
-static int64_t group_bytes(const group *g) { return g->slot_bytes * g->slots; }
+static int64_t group_bytes(const group *g) { return g->slot_bytes * g->slots * g->batches; }
+
+/* When the values of a group are there for a microbatch: from the first call to the last, both included; an empty interval: in
+ * none. */
+static void busy(const planner *p, const group *g, size_t microbatch, int64_t *from, int64_t *to) {
+    const dtm_loop_times *t = &p->schedule.times;
+    *from = INT64_MAX, *to = -1;
+    for (size_t i = 0; i < t->n_regions; i++) {
+        size_t cell = i * t->n_microbatches + microbatch;
+        if (!g->seen[i] || t->time[cell] < 0) continue;
+        int64_t begin = g->seen[i] & RECEIVED && t->posted[cell] >= 0 ? t->posted[cell] : t->time[cell];
+        int64_t end = g->seen[i] & SENT && t->gone[cell] > t->time[cell] ? t->gone[cell] - 1 : t->time[cell];
+        if (begin < *from) *from = begin;
+        if (end > *to) *to = end;
+    }
+}
+
+/* How many microbatches need slots: the fewest with which those that share one, microbatch modulo so many, are never there
+ * together. */
+static int64_t batches_of(const planner *p, const group *g) {
+    size_t count = p->schedule.times.n_microbatches, batches = 1;
+    int64_t *from = dtm_arena_alloc(p->arena, (count + 1) * sizeof *from), *to = dtm_arena_alloc(p->arena, (count + 1) * sizeof *to);
+    for (size_t m = 0; m < count; m++) busy(p, g, m, &from[m], &to[m]);
+    for (bool meet = true; meet; batches += meet) {
+        meet = false;
+        for (size_t m = 0; m < count && !meet; m++)
+            for (size_t n = m + batches; n < count && !meet; n += batches) meet = from[m] <= to[n] && from[n] <= to[m];
+    }
+    return (int64_t)batches;
+}
+
+static void count_batches(planner *p) {
+    for (uint32_t i = 1; i < p->n_groups; i++) {
+        group *g = &p->groups[i];
+        if (g->into || !crosses(p, g->seen)) continue;
+        if (g->begin > p->order.begin[p->ordered] || g->end < p->order.end[p->ordered])
+            dtm_broken("memory", "what lives from call to call has a place for a part of the loop");
+        g->batches = batches_of(p, g);
+    }
+}
 
 static bool goes_first(const planner *p, uint32_t a, uint32_t b) {
     int64_t x = group_bytes(&p->groups[a]), y = group_bytes(&p->groups[b]);
@@ -515,14 +620,20 @@ static int64_t pack(planner *p) {
 static void write_storage(planner *p) {
     for (dtm_value v = 1; v < p->module->n_values; v++) {
         dtm_storage *s = &p->module->values[v].storage;
-        *s = (dtm_storage){-1, 0, 1, 0};
+        *s = (dtm_storage){-1, 0, 1, 0, 0, 1};
         home h = home_of(p, v);
         const group *g = &p->groups[h.group];
         if (!h.group || !p->stored[v]) continue;
         s->offset = g->offset;
+        if (g->batches > 1) s->batches = (uint32_t)g->batches, s->batch_stride = g->slots * g->slot_bytes;
         if (g->slots == 1) continue;
-        if (h.fixed) s->offset += h.shift * g->slot_bytes;
-        else *s = (dtm_storage){g->offset, g->slot_bytes, (uint32_t)g->slots, (uint32_t)(h.shift % g->slots)};
+        if (h.fixed) {
+            s->offset += h.shift * g->slot_bytes;
+            continue;
+        }
+        s->stride = g->slot_bytes;
+        s->modulus = (uint32_t)g->slots;
+        s->shift = (uint32_t)(h.shift % g->slots);
     }
 }
 
@@ -555,6 +666,11 @@ static void visit_algorithm(dtm_module *module, dtm_op op, void *state) {
     module->ops[op].attributes.number[DTM_COLLECTIVE_SCRATCH] = (double)dtm_collective_scratch(module, op, algorithm);
 }
 
+static dtm_op ordered_loop(const dtm_module *module) {
+    dtm_op loop = dtm_rank_loop(module);
+    return loop && dtm_loop_is_ordered(module, loop) ? loop : 0;
+}
+
 bool dtm_pass_memory(dtm_module *module) {
     dtm_stores_last(module);
     planner p = {.module = module, .arena = dtm_arena_create()};
@@ -563,12 +679,16 @@ bool dtm_pass_memory(dtm_module *module) {
     p.homes = dtm_arena_alloc(p.arena, module->n_values * sizeof *p.homes);
     DTM_PUSH(p.arena, p.groups, p.n_groups, p.cap_groups, (group){0});
     collect_users(&p);
+    p.ordered = ordered_loop(module);
+    if (p.ordered && dtm_loop_schedule_of(module, p.ordered, p.arena, &p.schedule))
+        dtm_broken("memory", "an order of microbatches that was not verified");
     dtm_walk(module, visit_persistent, &p);
     dtm_walk(module, visit_store, &p);
     dtm_walk(module, visit_place, &p);
     dtm_walk(module, visit_join, &p);
     dtm_walk(module, visit_stored, &p);
     dtm_walk(module, visit_algorithm, NULL);
+    count_batches(&p);
     int64_t top = pack(&p);
     write_storage(&p);
     module->arena_bytes = top + dtm_workspace_most(module, false) + dtm_constants_bytes(module);
