@@ -54,59 +54,28 @@ dtm_placement dtm_loop_placement(const dtm_module *module, dtm_op loop) {
 /* ---- the text ---- */
 
 typedef struct reader {
-    const dtm_module *module;
-    dtm_op loop;
     dtm_arena *arena;
     const char *at;
-    int64_t microbatches, of_first; /* of_first: microbatches of direction 0, where there are two; else 0 */
-    bool with_next;
-    dtm_loop_calls *out;
 } reader;
 
-static dtm_op region_of(const reader *r, dtm_op_kind kind, bool weights, int64_t chunk) {
-    const dtm_region_data *body = &r->module->regions[dtm_op_get(r->module, r->loop)->body];
-    for (size_t i = 0; i < body->n_ops; i++) {
-        const dtm_op_data *op = dtm_op_get(r->module, body->ops[i]);
-        if (op->kind == kind && ((op->attributes.flags & DTM_BACKWARD_WEIGHTS) != 0) == weights &&
-            (int64_t)op->attributes.number[DTM_REGION_CHUNK] == chunk)
-            return body->ops[i];
-    }
-    return 0;
-}
-
-static void call(reader *r, dtm_op region, int64_t microbatch, dtm_task task) {
-    if (!region) return;
-    dtm_loop_call made = {region, (uint32_t)microbatch, true, r->with_next, task};
-    for (size_t i = r->out->count; made.first && i-- > 0;) made.first = r->out->items[i].region != region;
-    DTM_PUSH(r->arena, r->out->items, r->out->count, r->out->capacity, made);
-}
-
-static bool whole(reader *r, int64_t *number) {
+static bool whole(reader *r, uint32_t *number) {
     const char *from = r->at;
-    for (*number = 0; *r->at >= '0' && *r->at <= '9' && r->at - from < 10; r->at++) *number = *number * 10 + (*r->at - '0');
-    return r->at > from && r->at - from < 10;
+    for (*number = 0; *r->at >= '0' && *r->at <= '9' && r->at - from < 9; r->at++) *number = *number * 10 + (uint32_t)(*r->at - '0');
+    return r->at > from && !(*r->at >= '0' && *r->at <= '9');
 }
 
 /* F3.1 */
-static const char *read_task(reader *r) {
+static const char *read_task(reader *r, dtm_task *task) {
     const char *from = r->at, *letter = *from ? strchr(DTM_TASK_LETTERS, *from) : NULL;
-    int64_t microbatch, chunk = 0;
+    uint32_t chunk = 0;
     if (letter) r->at++;
-    bool good = letter && whole(r, &microbatch);
+    bool good = letter && whole(r, &task->microbatch);
     if (good && *r->at == '.') r->at++, good = whole(r, &chunk);
-    if (!good || (*r->at && !strchr(" +)", *r->at)))
+    if (!good || chunk > UINT16_MAX || (*r->at && !strchr(" +)", *r->at)))
         return dtm_arena_printf(r->arena, "`%.*s` is no task: F, B, I or W, a microbatch, and a chunk: F3, B0.1",
                                 (int)strcspn(from, " +)"), from);
-    bool second = r->of_first && chunk == 1;
-    int64_t passing = !r->of_first ? r->microbatches : second ? r->microbatches - r->of_first : r->of_first;
-    if (microbatch >= passing)
-        return dtm_arena_printf(r->arena, "%.*s: there are %lld microbatches, counted from 0", (int)(r->at - from), from,
-                                (long long)passing);
-    dtm_task task = {(uint32_t)microbatch, (uint16_t)chunk, (uint8_t)(letter - DTM_TASK_LETTERS)};
-    if (second) microbatch += r->of_first;
-    if (*letter == 'F') call(r, region_of(r, DTM_OP_FORWARD, false, chunk), microbatch, task);
-    if (*letter == 'B' || *letter == 'I') call(r, region_of(r, DTM_OP_BACKWARD, false, chunk), microbatch, task);
-    if (*letter == 'B' || *letter == 'W') call(r, region_of(r, DTM_OP_BACKWARD, true, chunk), microbatch, task);
+    task->chunk = (uint16_t)chunk;
+    task->kind = (uint8_t)(letter - DTM_TASK_LETTERS);
     return NULL;
 }
 
@@ -114,35 +83,91 @@ static void skip(reader *r) {
     while (*r->at == ' ') r->at++;
 }
 
-static const char *read_pair(reader *r) {
+static const char *read_pair(reader *r, dtm_operation *o) {
     const char *from = r->at++, *wrong;
+    o->kind = DTM_OPERATION_PAIR;
     skip(r);
-    r->with_next = true;
-    wrong = read_task(r);
-    r->with_next = false;
+    if ((wrong = read_task(r, &o->tasks[0]))) return wrong;
+    skip(r);
+    bool plus = *r->at == '+';
+    if (plus) r->at++, skip(r), wrong = read_task(r, &o->tasks[1]);
     if (wrong) return wrong;
     skip(r);
-    if (*r->at != '+') return dtm_arena_printf(r->arena, "`%.20s`: a pair is (F3.0+B1.1)", from);
-    r->at++;
-    skip(r);
-    if ((wrong = read_task(r))) return wrong;
-    skip(r);
-    if (*r->at != ')') return dtm_arena_printf(r->arena, "`%.20s`: a pair is (F3.0+B1.1)", from);
+    if (!plus || *r->at != ')' || o->tasks[0].kind != DTM_TASK_FORWARD ||
+        (o->tasks[1].kind != DTM_TASK_BACKWARD && o->tasks[1].kind != DTM_TASK_INPUT))
+        return dtm_arena_printf(r->arena, "`%.*s`: a pair is an F and a B or I, (F3.0+B1.1)", (int)strcspn(from, ")") + 1, from);
     r->at++;
     return NULL;
 }
 
-const char *dtm_loop_calls_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_calls *out) {
-    const dtm_attributes *a = &dtm_op_get(module, loop)->attributes;
-    reader r = {.module = module, .loop = loop, .arena = arena, .microbatches = a->copies, .out = out};
-    r.at = dtm_string_text(module->context, a->order);
-    if (dtm_loop_placement(module, loop) == DTM_PLACE_BIDIRECTIONAL) r.of_first = (a->copies + 1) / 2;
-    *out = (dtm_loop_calls){0};
+const char *dtm_loop_tasks_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_tasks *out) {
+    reader r = {arena, dtm_string_text(module->context, dtm_op_get(module, loop)->attributes.order)};
+    *out = (dtm_loop_tasks){0};
     for (skip(&r); *r.at; skip(&r)) {
-        const char *wrong = *r.at == '(' ? read_pair(&r) : read_task(&r);
+        dtm_operation o = {DTM_OPERATION_TASK};
+        const char *wrong = *r.at == '(' ? read_pair(&r, &o) : read_task(&r, &o.tasks[0]);
         if (wrong) return wrong;
+        DTM_PUSH(arena, out->items, out->count, out->capacity, o);
     }
     return NULL;
+}
+
+/* ---- calls ---- */
+
+typedef struct caller {
+    const dtm_module *module;
+    dtm_op loop;
+    dtm_arena *arena;
+    int64_t microbatches, of_first; /* of_first: microbatches of direction 0, where there are two; else 0 */
+    dtm_loop_calls *out;
+} caller;
+
+static dtm_op region_of(const caller *c, dtm_op_kind kind, bool weights, int64_t chunk) {
+    const dtm_region_data *body = &c->module->regions[dtm_op_get(c->module, c->loop)->body];
+    for (size_t i = 0; i < body->n_ops; i++) {
+        const dtm_op_data *op = dtm_op_get(c->module, body->ops[i]);
+        if (op->kind == kind && ((op->attributes.flags & DTM_BACKWARD_WEIGHTS) != 0) == weights &&
+            (int64_t)op->attributes.number[DTM_REGION_CHUNK] == chunk)
+            return body->ops[i];
+    }
+    return 0;
+}
+
+static void call(caller *c, dtm_op region, int64_t microbatch, dtm_task task, bool with_next) {
+    if (!region) return;
+    dtm_loop_call made = {region, (uint32_t)microbatch, true, with_next, task};
+    for (size_t i = c->out->count; made.first && i-- > 0;) made.first = c->out->items[i].region != region;
+    DTM_PUSH(c->arena, c->out->items, c->out->count, c->out->capacity, made);
+}
+
+static const char *call_task(caller *c, dtm_task task, bool with_next) {
+    bool second = c->of_first && task.chunk == 1;
+    int64_t passing = !c->of_first ? c->microbatches : second ? c->microbatches - c->of_first : c->of_first;
+    int64_t microbatch = task.microbatch + (second ? c->of_first : 0);
+    char letter = DTM_TASK_LETTERS[task.kind];
+    if (task.microbatch >= passing)
+        return dtm_arena_printf(c->arena, "%c%u.%u: there are %lld microbatches, counted from 0", letter, task.microbatch, task.chunk,
+                                (long long)passing);
+    if (letter == 'F') call(c, region_of(c, DTM_OP_FORWARD, false, task.chunk), microbatch, task, with_next);
+    if (letter == 'B' || letter == 'I') call(c, region_of(c, DTM_OP_BACKWARD, false, task.chunk), microbatch, task, false);
+    if (letter == 'B' || letter == 'W') call(c, region_of(c, DTM_OP_BACKWARD, true, task.chunk), microbatch, task, false);
+    return NULL;
+}
+
+const char *dtm_loop_calls_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_calls *out) {
+    int64_t copies = dtm_op_get(module, loop)->attributes.copies;
+    caller c = {.module = module, .loop = loop, .arena = arena, .microbatches = copies, .out = out};
+    if (dtm_loop_placement(module, loop) == DTM_PLACE_BIDIRECTIONAL) c.of_first = (copies + 1) / 2;
+    *out = (dtm_loop_calls){0};
+    dtm_loop_tasks tasks;
+    const char *wrong = dtm_loop_tasks_of(module, loop, arena, &tasks);
+    for (size_t i = 0; !wrong && i < tasks.count; i++) {
+        const dtm_operation *o = &tasks.items[i];
+        bool pair = o->kind == DTM_OPERATION_PAIR;
+        wrong = call_task(&c, o->tasks[0], pair);
+        if (!wrong && pair) wrong = call_task(&c, o->tasks[1], false);
+    }
+    return wrong;
 }
 
 /* ---- times ---- */

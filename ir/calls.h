@@ -35,6 +35,12 @@ dtm_op dtm_ordered_loop(const dtm_module *module, dtm_op op);
 /* The region of an ordered loop (a child of its body) in which an operator stands; 0: it stands in none. */
 dtm_op dtm_called_region(const dtm_module *module, dtm_op op);
 
+/* The tasks and pairs of an order, by themselves. Returns NULL, or what is wrong. */
+typedef struct dtm_loop_tasks {
+    dtm_operation *items;
+    size_t count, capacity;
+} dtm_loop_tasks;
+const char *dtm_loop_tasks_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_tasks *out);
 /* The calls of an ordered loop, in `arena`. Returns NULL, or what is wrong with the order. */
 const char *dtm_loop_calls_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_calls *out);
 /* Where the stages of a rank's program lie, told by the stages and chunks of its loop's regions. */

@@ -244,6 +244,12 @@ static bool crosses(const planner *p, const uint8_t *seen) {
     return regions > 1;
 }
 
+static bool is_message(const planner *p, const uint8_t *seen, uint8_t how) {
+    for (size_t i = 0; seen && i < p->schedule.times.n_regions; i++)
+        if (seen[i] & how) return true;
+    return false;
+}
+
 static span_state span_of(planner *p, dtm_value v) {
     dtm_op def = def_of(p, v);
     span_state s = {chain_of(p, def), def, 1, p->order.begin[def], p->order.begin[def], -1, NULL};
@@ -407,6 +413,7 @@ static void place_carry(planner *p, dtm_op op) {
     if (!from || p->groups[from].into || p->groups[from].persistent || p->groups[from].slots > 1 ||
         kind == DTM_OP_INPUT || kind == DTM_OP_CARRY || innermost(p, def) != innermost(p, loop) || (nested && each))
         return;
+    if (slots > 1 && is_message(p, p->groups[from].seen, RECEIVED)) return; /* what may come early takes one slot, not all */
     bool alone = p->groups[from].end <= p->order.begin[loop];
     if (p->module->values[first].type != p->module->values[x].type || !(alone || each)) return;
     merge(p, from, g, entry, true);
@@ -421,6 +428,10 @@ static void place_last(planner *p, dtm_op op) {
     home h = home_of(p, next);
     group *g = &p->groups[h.group];
     dtm_op loop = innermost(p, def_of(p, next));
+    if (g->slots > 1 && is_message(p, span_of(p, v).seen, SENT)) { /* and so does what is on its way */
+        place_results(p, op);
+        return;
+    }
     if (chain_of(p, def_of(p, next)).depth <= chain_of(p, op).depth) loop = 0; /* set outside of the loop it is the last of */
     if (loop && is_nested(p, loop) && (g->slots > 1 || span_of(p, v).slots > 1)) { /* its slot depends on the copy around */
         place_results(p, op);

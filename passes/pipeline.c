@@ -3,6 +3,7 @@
 
 #include "passes/passes.h"
 #include "passes/interpret.h"
+#include "passes/schedule.h"
 
 #include <string.h>
 
@@ -13,7 +14,7 @@ const dtm_pass_row dtm_passes[] = {
     {"partition", dtm_pass_partition, "writes changes of layout as the cheapest collectives"},
     {"microbatch", dtm_pass_microbatch, "puts what varies over microbatches in a loop, and accumulates"},
     {"stage", dtm_pass_stage, "cuts a pipeline into the programs of its ranks"},
-    {"schedule", dtm_pass_schedule, "divides the backward pass of a stage, where the schedule of a pipeline wants that"},
+    {"schedule", dtm_pass_schedule, "divides backward passes, orders what the ranks of a pipeline do for which microbatch, proves it", true},
     {"fuse_collectives", dtm_pass_fuse_collectives, "merges collectives into buckets"},
     {"fuse", dtm_pass_fuse, "groups operators into kernels"},
     {"memory", dtm_pass_memory, "places every value in one arena"},
@@ -39,8 +40,8 @@ static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipe
     dtm_context *context = module->context;
     dtm_module *before = options->validate ? dtm_module_clone(module) : NULL;
     bool good = true;
-    for (size_t i = 0; i < module->n_ranks; i++) good = pass->run(module->ranks[i]) && good;
-    if (!module->n_ranks) good = pass->run(module);
+    for (size_t i = 0; i < module->n_ranks && !pass->whole; i++) good = pass->run(module->ranks[i]) && good;
+    if (!module->n_ranks || pass->whole) good = pass->run(module);
     module->after = dtm_string_of(context, pass->name);
     dtm_module_compact(module);
     for (size_t i = 0; i < module->n_ranks; i++) {
@@ -59,28 +60,16 @@ static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipe
     return good;
 }
 
-/* The microbatches of a pipeline go through it one after the other, so far. */
-static bool accept_schedule(dtm_module *module) {
-    const dtm_pipeline_rule *rule = &module->settings.pipeline;
-    dtm_context *context = module->context;
-    const char *schedule = dtm_string_text(context, rule->schedule);
-    if (strcmp(schedule, "sequential") == 0) return true;
-    dtm_error(context, rule->span, 601, "`%s splits %s` with the schedule `%s`: this version compiles it, but does not execute it",
-              dtm_string_text(context, module->settings.mesh.axes[rule->axis].name), dtm_string_text(context, rule->repeat), schedule);
-    dtm_help(context, "schedule = sequential sends one microbatch after the other through the stages; `dtmc ir --after stage` "
-                      "shows them");
-    return false;
-}
-
 bool dtm_pipeline_run(dtm_module *module, const dtm_pipeline_options *options) {
     size_t first = 0;
     if (module->after)
         for (size_t i = 0; i < dtm_n_passes; i++)
             if (strcmp(dtm_passes[i].name, dtm_string_text(module->context, module->after)) == 0) first = i + 1;
+    if (!schedule_prove(module)) return false; /* of a dump, perhaps edited */
     for (size_t i = first; i < dtm_n_passes; i++) {
         if (!run_one(module, &dtm_passes[i], options)) return false;
         if (options->after) options->after(module, dtm_passes[i].name, options->state);
         if (options->until && strcmp(options->until, dtm_passes[i].name) == 0) break;
     }
-    return module->n_ranks && !options->until ? accept_schedule(module) : true;
+    return true;
 }

@@ -9,6 +9,7 @@ typedef struct dtm_pass_row {
     const char *name;
     bool (*run)(dtm_module *module);
     const char *summary; /* one line, for `dtmc passes` */
+    bool whole; /* of a pipeline it takes the programs of all ranks at once */
 } dtm_pass_row;
 
 extern const dtm_pass_row dtm_passes[];

@@ -1,15 +1,27 @@
-/* schedule: makes of the loop over microbatches in the program of a pipeline's rank what its schedule has as operations.
- * Where that has input gradients and weight gradients apart (zbh1, zbv, dualpipe, dualpipev), the backward pass of each
- * stage becomes two regions: schedule_split.c. */
+/* schedule: makes of the loop over microbatches in the programs of a pipeline's ranks what their timeline says. Where that has
+ * input gradients and weight gradients apart, the backward pass of each stage becomes two regions (schedule_split.c); then
+ * each loop gets its rank's line as its order (ir/calls.h), and all of them are proved. Without a timeline (schedule =
+ * sequential) the loops stay as they are: one microbatch after the other. */
 #include "passes/schedule.h"
+#include "ir/timeline.h"
 #include "passes/passes.h"
-#include "passes/timeline.h"
+
+static bool is_part(const dtm_task *task) { return task->kind == DTM_TASK_INPUT || task->kind == DTM_TASK_WEIGHT; }
+
+static bool splits_backward(const dtm_timeline *timeline) {
+    for (int r = 0; r < timeline->ranks; r++)
+        for (size_t i = 0; i < timeline->order[r].count; i++) {
+            const dtm_operation *o = &timeline->order[r].operations[i];
+            if (o->kind == DTM_OPERATION_TASK && is_part(&o->tasks[0])) return true;
+            if (o->kind == DTM_OPERATION_PAIR && is_part(&o->tasks[1])) return true;
+        }
+    return false;
+}
 
 bool dtm_pass_schedule(dtm_module *module) {
-    const dtm_pipeline_rule *rule = &module->settings.pipeline;
-    bool splits = rule->present && dtm_timeline_splits(dtm_string_text(module->context, rule->schedule));
-    for (size_t r = 0; splits && r < module->n_ranks; r++) schedule_split(module->ranks[r]);
-    if (splits && module->of_ranks) schedule_split(module);
     module->after = dtm_string_of(module->context, "schedule");
-    return true;
+    if (!module->n_ranks || !module->timeline) return true;
+    bool splits = splits_backward(module->timeline);
+    for (size_t r = 0; splits && r < module->n_ranks; r++) schedule_split(module->ranks[r]);
+    return schedule_order(module) && schedule_prove(module);
 }

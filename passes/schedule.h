@@ -8,4 +8,10 @@
  * weight gradient. */
 void schedule_split(dtm_module *module);
 
+/* schedule_order.c, of a module of a pipeline's ranks: gives each rank's loop over microbatches its line of the module's
+ * timeline, with the slots that its proof counts. False after an error. */
+bool schedule_order(dtm_module *module);
+/* Proves the timeline that the orders of the ranks' loops make, whoever wrote them (E0512, E0903 to E0908). */
+bool schedule_prove(const dtm_module *module);
+
 #endif
