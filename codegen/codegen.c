@@ -1,6 +1,7 @@
 /* Walks the module in the order of execution and emits the plan's instructions. */
 #include "codegen/codegen.h"
 #include "codegen/generator.h"
+#include "ir/calls.h"
 #include "ir/fault.h"
 
 #include <string.h>
@@ -47,7 +48,7 @@ dtm_plan_instruction *dtm_emit(dtm_generator *g, dtm_op op, dtm_plan_kind kind, 
 static void settle_seconds(dtm_generator *g, size_t from) {
     for (size_t i = g->n_instructions; i > from && g->pending > 0; i--) {
         dtm_plan_instruction *at = &g->instructions[i - 1];
-        if (at->kind == DTM_PLAN_REPEAT) return;
+        if (at->kind == DTM_PLAN_REPEAT || at->kind == DTM_PLAN_TIMELINE) return;
         if (at->kind == DTM_PLAN_END) {
             i = at->repeat.end + 1;
             continue;
@@ -117,7 +118,7 @@ static uint32_t add_buffer(dtm_generator *g, const dtm_plan_buffer *buffer) {
 
 static bool buffers_coincide(const dtm_plan_buffer *x, const dtm_plan_buffer *y) {
     return x->offset == y->offset && x->modulus == y->modulus && x->stride == y->stride && x->shift == y->shift &&
-           (x->modulus == 1 || x->loop == y->loop);
+           (x->modulus == 1 || x->loop == y->loop) && x->batches == y->batches;
 }
 
 static void put_buffer(dtm_generator *g, dtm_op op, const dtm_plan_buffer *from, const dtm_plan_buffer *into) {
@@ -141,6 +142,7 @@ static void put(dtm_generator *g, dtm_op op, dtm_value value, const dtm_plan_buf
 /* ---- loops ---- */
 
 static void walk(dtm_generator *g, dtm_region region);
+static void lower(dtm_generator *g, dtm_op op);
 
 /* Before a repeat: what carries begin with goes into the slot of the copy that runs first. */
 static void enter_carries(dtm_generator *g, dtm_op loop) {
@@ -205,6 +207,51 @@ static void lower_loop(dtm_generator *g, dtm_op op) {
     g->pending = before;
     g->phase = outside;
     if (outside != DTM_PLAN_UPDATE || !dtm_gather_launches(g, at)) dtm_end_repeat(g, at);
+}
+
+/* ---- timelines ---- */
+
+typedef struct segment {
+    uint32_t begin, end, receive, send; /* instructions */
+} segment;
+
+static segment *lower_segments(dtm_generator *g, dtm_region region) {
+    size_t count = module_of(g)->regions[region].n_ops;
+    segment *segments = dtm_arena_alloc(g->arena, (count + 1) * sizeof *segments);
+    for (size_t i = 0; i < count && !g->failed; i++) {
+        segments[i].begin = (uint32_t)g->n_instructions;
+        lower(g, module_of(g)->regions[region].ops[i]);
+        segments[i].end = (uint32_t)g->n_instructions;
+        for (uint32_t n = segments[i].begin; n < segments[i].end; n++) {
+            if (g->instructions[n].kind == DTM_PLAN_RECEIVE) segments[i].receive = n;
+            if (g->instructions[n].kind == DTM_PLAN_SEND) segments[i].send = n;
+        }
+    }
+    return segments;
+}
+
+static void lower_timeline(dtm_generator *g, dtm_op op) {
+    dtm_loop_schedule schedule;
+    if (dtm_loop_schedule_of(module_of(g), op, g->arena, &schedule)) dtm_broken("codegen", "an order that was not verified");
+    size_t at = g->n_instructions;
+    uint32_t loop = dtm_loop_index(g, op);
+    dtm_emit(g, op, DTM_PLAN_TIMELINE, DTM_PLAN_CONTROL)->timeline.loop = loop;
+    segment *segments = lower_segments(g, dtm_op_get(module_of(g), op)->body);
+    dtm_plan_call *calls = dtm_arena_alloc(g->arena, (schedule.n_entries + 1) * sizeof *calls);
+    for (size_t i = 0; i < schedule.n_entries; i++) {
+        const dtm_loop_entry *entry = &schedule.entries[i];
+        const segment *s = &segments[dtm_loop_region_index(&schedule.times, entry->call.region)];
+        dtm_task task = entry->call.task;
+        calls[i] = (dtm_plan_call){.kind = (uint8_t)entry->kind, .first = entry->call.first, .pair = entry->call.with_next,
+                                   .task = DTM_TASK_LETTERS[task.kind], .chunk = task.chunk, .number = task.microbatch,
+                                   .microbatch = entry->call.microbatch, .begin = s->begin, .end = s->end};
+        if (entry->kind == DTM_LOOP_POST) calls[i].begin = s->receive;
+        if (entry->kind == DTM_LOOP_WAIT) calls[i].begin = s->send;
+    }
+    dtm_plan_timeline *made = &g->instructions[at].timeline;
+    made->end = (uint32_t)g->n_instructions;
+    made->n_calls = (uint32_t)schedule.n_entries;
+    made->calls = calls;
 }
 
 /* ---- sources and sinks ---- */
@@ -348,7 +395,7 @@ static void lower_accumulate(dtm_generator *g, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
     if (!g->stored[data->operands[0]]) return;
     const dtm_type_data *type = dtm_value_type(module_of(g), data->results[0]);
-    dtm_product elements = dtm_product_one(), number = {0, 1, 1, {DTM_PLAN_MICROBATCH}};
+    dtm_product elements = dtm_product_one(), number = {0, 1, 1, {DTM_PLAN_LATER}};
     for (int i = 0; i < type->rank; i++) dtm_product_times(g, &elements, type, i);
     uint32_t sizes[2] = {dtm_size_index(g, &elements), dtm_size_index(g, &number)};
     const char *c = dtm_c_type((dtm_dtype)type->dtype);
@@ -379,7 +426,11 @@ static void lower(dtm_generator *g, dtm_op op) {
         g->phase = outside;
         return;
     }
-    case DTM_OP_REPEAT: case DTM_OP_MICROBATCH: lower_loop(g, op); return;
+    case DTM_OP_MICROBATCH:
+        if (dtm_loop_is_ordered(module_of(g), op)) lower_timeline(g, op);
+        else lower_loop(g, op);
+        return;
+    case DTM_OP_REPEAT: lower_loop(g, op); return;
     case DTM_OP_CARRY: return; /* enter_carries, leave_carries */
     case DTM_OP_LAST: lower_last(g, op); return;
     case DTM_OP_WEIGHT: case DTM_OP_STATE: return; /* add_weights */
@@ -416,6 +467,12 @@ static void add_weights(dtm_module *module, dtm_op op, void *state) {
     if (kind == DTM_OP_WEIGHT || kind == DTM_OP_STATE) add_weight(state, op);
 }
 
+static void move_timeline(dtm_plan_timeline *timeline, uint32_t distance) {
+    dtm_plan_call *calls = (dtm_plan_call *)timeline->calls; /* lower_timeline's own */
+    timeline->end += distance;
+    for (uint32_t i = 0; i < timeline->n_calls; i++) calls[i].begin += distance, calls[i].end += distance;
+}
+
 /* Instructions of the start go first; seed and step are set first of each step. */
 static void put_in_front(dtm_generator *g) {
     dtm_plan_instruction step;
@@ -431,6 +488,7 @@ static void put_in_front(dtm_generator *g) {
     if (g->n_instructions) memcpy(all + before, g->instructions, g->n_instructions * sizeof *all);
     for (size_t i = before; i < before + g->n_instructions; i++)
         if (all[i].kind == DTM_PLAN_REPEAT || all[i].kind == DTM_PLAN_END) all[i].repeat.end += (uint32_t)before;
+        else if (all[i].kind == DTM_PLAN_TIMELINE) move_timeline(&all[i].timeline, (uint32_t)before);
     g->instructions = all;
     g->n_instructions += before;
 }

@@ -20,6 +20,8 @@ enum { MOST_TOUCHED = 4096 };
 
 /* The byte after the last one that a buffer covers, in any copy and on any rank. */
 static int64_t end_of(const dtm_generator *g, const dtm_plan_buffer *buffer) {
+    int64_t batches = buffer->batches > 1 ? buffer->batches * buffer->batch_stride : 0;
+    if (batches) return buffer->offset + batches;
     if (buffer->modulus > 1) return buffer->offset + buffer->stride * buffer->modulus;
     int64_t bytes = buffer->dtype == DTM_PLAN_F32 || buffer->dtype == DTM_PLAN_I32 ? 4
                     : buffer->dtype == DTM_PLAN_U8 || buffer->dtype == DTM_PLAN_BOOL ? 1 : 2;
@@ -55,7 +57,7 @@ typedef struct touch {
 /* How many buffers an instruction touches, and the one of that number. */
 static size_t n_touched(const dtm_plan_instruction *i) {
     switch (i->kind) {
-    case DTM_PLAN_REPEAT: case DTM_PLAN_END: return 0;
+    case DTM_PLAN_REPEAT: case DTM_PLAN_END: case DTM_PLAN_TIMELINE: return 0;
     case DTM_PLAN_KERNEL: return i->kernel.buffers.count;
     case DTM_PLAN_MATMUL: return 3;
     case DTM_PLAN_COLLECTIVE: return 2 * (size_t)i->collective.count;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static const char *const kinds[] = {"REPEAT", "END", "KERNEL", "MATMUL", "COLLECTIVE", "SEND", "RECEIVE", "COPY", "TERM",
+static const char *const kinds[] = {"REPEAT", "END", "TIMELINE", "KERNEL", "MATMUL", "COLLECTIVE", "SEND", "RECEIVE", "COPY", "TERM",
                                     "SCALAR", "INPUT", "REPORT", "OUTPUT", "GRADIENT"};
 static const char *const phases[] = {"FORWARD", "BACKWARD", "UPDATE"};
 static const char *const categories[] = {"CONTROL",   "PRODUCT", "ATTENTION", "ROWS",      "ELEMENTWISE", "REDUCTION",
@@ -70,7 +70,7 @@ static void write_extents(const dtm_generator *g, dtm_text *out) {
 }
 
 static void write_atom(dtm_text *out, uint32_t atom) {
-    if (atom == DTM_PLAN_MICROBATCH) dtm_text_printf(out, "DTM_PLAN_MICROBATCH");
+    if (atom == DTM_PLAN_LATER) dtm_text_printf(out, "DTM_PLAN_LATER");
     else if (atom == DTM_PLAN_COPY_NUMBER) dtm_text_printf(out, "DTM_PLAN_COPY_NUMBER");
     else if (atom & DTM_PLAN_BEGIN) dtm_text_printf(out, "DTM_PLAN_BEGIN | %u", atom & ~DTM_PLAN_BEGIN);
     else dtm_text_printf(out, "%u", atom);
@@ -113,6 +113,7 @@ static void write_buffers(const dtm_generator *g, dtm_text *out) {
         dtm_text_printf(out, ", .modulus = %u", b->modulus);
         if (b->shift) dtm_text_printf(out, ", .shift = %u", b->shift);
         if (b->loop) dtm_text_printf(out, ", .loop = %u", b->loop);
+        if (b->batches) dtm_text_printf(out, ", .batches = %u, .batch_stride = %lld", b->batches, (long long)b->batch_stride);
         dtm_text_printf(out, "},\n");
     }
     dtm_text_printf(out, "};\n\n");
@@ -191,6 +192,18 @@ static void write_collective(dtm_text *out, const dtm_plan_collective *c) {
     dtm_text_printf(out, "}");
 }
 
+static void write_timeline(dtm_text *out, const dtm_plan_timeline *t) {
+    static const char *const call_kinds[] = {"RUN", "POST", "WAIT"};
+    dtm_text_printf(out, ".timeline = {%u, %u, %u, (const dtm_plan_call[]){", t->loop, t->end, t->n_calls);
+    for (uint32_t i = 0; i < t->n_calls; i++) {
+        const dtm_plan_call *c = &t->calls[i];
+        dtm_text_printf(out, "%s\n            {DTM_PLAN_%s, %s, %s, '%c', %u, %u, %u, %u, %u}", i ? "," : "", call_kinds[c->kind],
+                        c->first ? "true" : "false", c->pair ? "true" : "false", c->task, c->chunk, c->number, c->microbatch, c->begin,
+                        c->end);
+    }
+    dtm_text_printf(out, t->n_calls ? "}}" : "{0}}}");
+}
+
 static void write_launch(const dtm_generator *g, dtm_text *out, const dtm_plan_launch *k) {
     dtm_text_printf(out, ".kernel = {%u /* %s */, %u, ", k->kernel,
                     dtm_string_text(g->module->context, g->kernels[k->kernel].name), k->tuples);
@@ -209,6 +222,7 @@ static void write_launch(const dtm_generator *g, dtm_text *out, const dtm_plan_l
 
 static void write_payload(const dtm_generator *g, dtm_text *out, const dtm_plan_instruction *i) {
     switch (i->kind) {
+    case DTM_PLAN_TIMELINE: write_timeline(out, &i->timeline); return;
     case DTM_PLAN_REPEAT: case DTM_PLAN_END:
         dtm_text_printf(out, ".repeat = {%u, %s, %u}", i->repeat.loop, i->repeat.reversed ? "true" : "false", i->repeat.end);
         return;

@@ -139,7 +139,7 @@ static void add_loops(matmul_job *job, const dtm_plan_matmul *m, bool reduces) {
 }
 
 static bool accumulates(const dtm_rank *rank, const dtm_plan_matmul *m) {
-    if (m->accumulate == DTM_PLAN_ADD_LATER) return rank->time_axis >= 0 && rank->coordinates[rank->time_axis] > 0;
+    if (m->accumulate == DTM_PLAN_ADD_LATER) return rank->later;
     return m->accumulate == DTM_PLAN_ADD;
 }
 
@@ -276,6 +276,7 @@ typedef struct walk {
         uint32_t loop, body;  /* body: its first instruction */
         int64_t number, left; /* copies after this one */
         int64_t outer_copy;   /* the copy number around it */
+        bool started;         /* a copy has run */
     } open[DEPTH];
     int depth;
 } walk;
@@ -292,7 +293,7 @@ static void begin_copy(dtm_rank *rank, const walk *w) {
     int64_t number = w->open[w->depth - 1].number;
     rank->copies[loop] = rank->copies[l->parent] * (l->parent ? l->copies : 0) + number;
     if (l->microbatch)
-        dtm_rank_set_microbatch(rank, number);
+        dtm_rank_set_microbatch(rank, number, w->open[w->depth - 1].started);
     else
         dtm_rank_set_copy(rank, rank->copies[loop] + first_copy(rank->plan, loop));
 }
@@ -306,6 +307,7 @@ static uint32_t enter_loop(dtm_rank *rank, walk *w, uint32_t at) {
     w->open[w->depth].body = at + 1;
     w->open[w->depth].number = r->reversed ? copies - 1 : 0;
     w->open[w->depth].left = copies - 1;
+    w->open[w->depth].started = false;
     w->open[w->depth].outer_copy = rank->copy_number;
     w->depth++;
     begin_copy(rank, w);
@@ -317,13 +319,14 @@ static uint32_t end_copy(dtm_rank *rank, walk *w, uint32_t at) {
     int top = w->depth - 1;
     if (w->open[top].left > 0) {
         w->open[top].left--;
+        w->open[top].started = true;
         w->open[top].number += r->reversed ? -1 : 1;
         begin_copy(rank, w);
         return w->open[top].body;
     }
     rank->copies[r->loop] = 0;
     if (rank->plan->loops[r->loop].microbatch)
-        dtm_rank_set_microbatch(rank, 0);
+        dtm_rank_set_microbatch(rank, 0, false);
     else
         dtm_rank_set_copy(rank, w->open[top].outer_copy);
     w->depth--;
@@ -342,7 +345,8 @@ static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *st
         return dtm_run_collective(rank, index, status);
     case DTM_PLAN_SEND:
     case DTM_PLAN_RECEIVE:
-        return dtm_run_message(rank, index, status);
+        if (!rank->in_timeline) return dtm_run_message(rank, index, status);
+        return at->kind == DTM_PLAN_SEND ? dtm_start_message(rank, index, status) : dtm_finish_message(rank, index, status);
     case DTM_PLAN_COPY:
         dtm_run_copy(rank, &at->copy);
         return true;
@@ -381,6 +385,25 @@ static bool run_timed(dtm_rank *rank, uint32_t index, dtm_status *status) {
     return ok;
 }
 
+static bool run(dtm_rank *rank, uint32_t begin, uint32_t end, dtm_status *status);
+
+/* Of `eval` the calls of the forward pass alone, and what comes and goes for them. */
+static bool run_timeline(dtm_rank *rank, const dtm_plan_timeline *t, dtm_status *status) {
+    bool ok = true;
+    rank->in_timeline = true;
+    for (uint32_t i = 0; ok && i < t->n_calls; i++) {
+        const dtm_plan_call *call = &t->calls[i];
+        if (rank->forward_only && call->task != 'F') continue;
+        dtm_rank_set_microbatch(rank, call->microbatch, !call->first);
+        if (call->kind == DTM_PLAN_RUN) ok = run(rank, call->begin, call->end, status);
+        else if (call->kind == DTM_PLAN_POST) ok = dtm_start_message(rank, call->begin, status);
+        else ok = dtm_finish_message(rank, call->begin, status);
+    }
+    rank->in_timeline = false;
+    dtm_rank_set_microbatch(rank, 0, false);
+    return ok;
+}
+
 static bool run(dtm_rank *rank, uint32_t begin, uint32_t end, dtm_status *status) {
     walk w = {.depth = 0};
     for (uint32_t at = begin; at < end;) {
@@ -391,6 +414,9 @@ static bool run(dtm_rank *rank, uint32_t begin, uint32_t end, dtm_status *status
             at = skipped ? i->repeat.end : enter_loop(rank, &w, at);
         } else if (i->kind == DTM_PLAN_END) {
             at = end_copy(rank, &w, at);
+        } else if (i->kind == DTM_PLAN_TIMELINE) {
+            if (!run_timeline(rank, &i->timeline, status)) return false;
+            at = i->timeline.end;
         } else {
             if (!skipped && !run_timed(rank, at, status)) return false;
             at++;

@@ -284,8 +284,17 @@ static bool make_transfer(dtm_rank *rank, uint32_t instruction, dtm_status *stat
     return true;
 }
 
+static bool make_requests(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+    size_t microbatches = (size_t)rank->plan->microbatches, buffers = rank->plan->instructions[instruction].message.buffers.count;
+    dtm_transfer *t = &rank->transfers[instruction];
+    t->requests = calloc(microbatches * buffers + 1, sizeof *t->requests);
+    t->started = calloc(microbatches + 1, sizeof *t->started);
+    return (t->requests && t->started) || dtm_status_fail(status, "out of memory for the messages of a pipeline");
+}
+
 static bool make_groups(dtm_rank *rank, dtm_status *status) {
     const dtm_plan *plan = rank->plan;
+    uint32_t timeline_end = 0;
     rank->groups = calloc(MOST_GROUPS, sizeof *rank->groups);
     rank->group_axes = calloc(MOST_GROUPS, sizeof *rank->group_axes);
     rank->group_members = calloc(MOST_GROUPS, sizeof *rank->group_members);
@@ -298,9 +307,12 @@ static bool make_groups(dtm_rank *rank, dtm_status *status) {
     for (uint32_t i = 0; ok && i < plan->n_instructions; i++) {
         const dtm_plan_instruction *at = &plan->instructions[i];
         if (at->kind == DTM_PLAN_COLLECTIVE) ok = make_transfer(rank, i, status);
-        if (at->kind == DTM_PLAN_SEND || at->kind == DTM_PLAN_RECEIVE)
+        if (at->kind == DTM_PLAN_TIMELINE) timeline_end = at->timeline.end;
+        if (at->kind == DTM_PLAN_SEND || at->kind == DTM_PLAN_RECEIVE) {
+            if (i < timeline_end) ok = make_requests(rank, i, status);
             snprintf(rank->transfers[i].label, sizeof rank->transfers[i].label, "%s of %s",
                      at->kind == DTM_PLAN_SEND ? "send" : "receive", at->name);
+        }
     }
     return ok;
 }
@@ -308,7 +320,7 @@ static bool make_groups(dtm_rank *rank, dtm_status *status) {
 /* ---- extents and sizes ---- */
 
 static int64_t atom_value(const dtm_rank *rank, uint32_t atom) {
-    if (atom == DTM_PLAN_MICROBATCH) return rank->time_axis < 0 ? 0 : rank->coordinates[rank->time_axis];
+    if (atom == DTM_PLAN_LATER) return rank->later;
     if (atom == DTM_PLAN_COPY_NUMBER) return rank->copy_number;
     const dtm_span *span = &rank->extents[atom & ~DTM_PLAN_BEGIN];
     return atom & DTM_PLAN_BEGIN ? span->begin : span->size;
@@ -321,7 +333,9 @@ static void evaluate_size(dtm_rank *rank, uint32_t index) {
     rank->sizes[index] = size->base + product;
 }
 
-void dtm_rank_set_microbatch(dtm_rank *rank, int64_t microbatch) {
+void dtm_rank_set_microbatch(dtm_rank *rank, int64_t microbatch, bool later) {
+    rank->microbatch = microbatch;
+    rank->later = later;
     if (rank->time_axis < 0) return;
     rank->coordinates[rank->time_axis] = microbatch;
     for (uint32_t i = 0; i < rank->microbatch_extents.count; i++) {
@@ -339,7 +353,7 @@ void dtm_rank_set_copy(dtm_rank *rank, int64_t copy_number) {
 static bool has_atom(const dtm_rank *rank, const dtm_plan_size *size, bool of_copies) {
     for (uint32_t a = 0; a < size->count; a++) {
         uint32_t atom = size->atoms[a];
-        if (atom == DTM_PLAN_COPY_NUMBER || atom == DTM_PLAN_MICROBATCH) {
+        if (atom == DTM_PLAN_COPY_NUMBER || atom == DTM_PLAN_LATER) {
             if (of_copies == (atom == DTM_PLAN_COPY_NUMBER)) return true;
         } else if (!of_copies && dtm_extent_changes(rank->plan, atom & ~DTM_PLAN_BEGIN)) {
             return true;
@@ -403,14 +417,14 @@ static int64_t matmul_scratch(const dtm_rank *rank, const dtm_plan_matmul *m) {
 static int64_t scratch_needed(dtm_rank *rank) {
     int64_t bytes = 0, microbatches = rank->microbatch_sizes.count ? rank->plan->microbatches : 1;
     for (int64_t b = 0; b < microbatches; b++) {
-        dtm_rank_set_microbatch(rank, b);
+        dtm_rank_set_microbatch(rank, b, b > 0);
         for (uint32_t i = 0; i < rank->plan->n_instructions; i++) {
             const dtm_plan_instruction *at = &rank->plan->instructions[i];
             if (at->kind == DTM_PLAN_KERNEL) bytes = most(bytes, launch_scratch(rank, &at->kernel));
             if (at->kind == DTM_PLAN_MATMUL) bytes = most(bytes, matmul_scratch(rank, &at->matmul));
         }
     }
-    dtm_rank_set_microbatch(rank, 0);
+    dtm_rank_set_microbatch(rank, 0, false);
     return dtm_scratch_round(bytes);
 }
 
@@ -465,7 +479,8 @@ static bool make_memory(dtm_rank *rank, dtm_status *status) {
 void *dtm_rank_buffer_copy(const dtm_rank *rank, uint32_t buffer, int64_t copy) {
     const dtm_plan_buffer *b = &rank->plan->buffers[buffer];
     int64_t slot = b->modulus > 1 ? (copy + b->shift) % b->modulus : 0;
-    return rank->arena + b->offset + slot * b->stride;
+    int64_t batch = b->batches ? rank->microbatch % b->batches * b->batch_stride : 0;
+    return rank->arena + b->offset + slot * b->stride + batch;
 }
 
 void *dtm_rank_buffer(const dtm_rank *rank, uint32_t buffer) {
@@ -531,7 +546,11 @@ void dtm_rank_unload(dtm_rank *rank) {
     if (!rank->plan) return;
     dtm_pool_destroy(rank->pool);
     dtm_data_close(rank->data);
-    for (uint32_t i = 0; rank->transfers && i < rank->plan->n_instructions; i++) free(rank->transfers[i].sent);
+    for (uint32_t i = 0; rank->transfers && i < rank->plan->n_instructions; i++) {
+        free(rank->transfers[i].sent);
+        free(rank->transfers[i].requests);
+        free(rank->transfers[i].started);
+    }
     if (rank->arena) munmap(rank->arena, (size_t)most(rank->plan->arena_bytes, 1));
     if (rank->scratch) munmap(rank->scratch, (size_t)most(rank->scratch_bytes * rank->threads, 1));
     void *const owned[] = {rank->transfers,

@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 enum {
-    DTM_PLAN_VERSION = 3,
+    DTM_PLAN_VERSION = 4,
     DTM_PLAN_RANK = 8,   /* dimensions of a tensor */
     DTM_PLAN_AXES = 12,  /* axes of a mesh */
     DTM_PLAN_SPLITS = DTM_PLAN_AXES, /* axes that split one dimension */
@@ -86,10 +86,11 @@ typedef struct dtm_plan_extent {
 /* ---- sizes: numbers made of extents ---- */
 
 /* base + factor * the product of atoms. An atom is an extent's size, or, with DTM_PLAN_BEGIN set, its begin, or
- * DTM_PLAN_MICROBATCH: the number of the microbatch under way (0 outside the loop), or DTM_PLAN_COPY_NUMBER: the copy
- * index of the innermost repeat under way (0 outside of any). Sizes with one of these two change during a step. */
+ * DTM_PLAN_LATER: 0 where sums over the microbatches begin (in the first microbatch; in a timeline in the first call), 1 in all
+ * later ones, or DTM_PLAN_COPY_NUMBER: the copy index of the innermost repeat under way (0 outside of any). Sizes with one of
+ * these two change during a step. */
 #define DTM_PLAN_BEGIN 0x80000000u
-#define DTM_PLAN_MICROBATCH 0xffffffffu
+#define DTM_PLAN_LATER 0xffffffffu
 #define DTM_PLAN_COPY_NUMBER 0xfffffffeu
 typedef struct dtm_plan_size {
     int64_t base, factor;
@@ -117,7 +118,8 @@ typedef struct dtm_plan_loop {
  *
  *     arena + offset + ((i + shift) mod modulus) * stride                                  bytes; loop 0: arena + offset
  *
- * Several buffers may lie in one place: values whose lives do not overlap, or one written over another. */
+ * and for microbatch m of a timeline (m mod batches) * batch_stride bytes further on (batches 0: all in one place). Several
+ * buffers may lie in one place: values whose lives do not overlap, or one written over another. */
 typedef struct dtm_plan_buffer {
     const char *name; /* the value's, as in dumps */
     dtm_plan_dtype dtype;
@@ -125,6 +127,8 @@ typedef struct dtm_plan_buffer {
     uint32_t dims[DTM_PLAN_RANK]; /* extents */
     int64_t offset, stride;       /* multiples of DTM_KERNEL_ALIGN */
     uint32_t modulus, shift, loop;
+    uint32_t batches;
+    int64_t batch_stride;
 } dtm_plan_buffer;
 
 /* ---- kernels ---- */
@@ -147,6 +151,7 @@ enum { DTM_PLAN_V1, DTM_PLAN_V3, DTM_PLAN_V4, DTM_PLAN_ISAS };
 typedef enum dtm_plan_kind {
     DTM_PLAN_REPEAT,     /* loop: runs what follows up to its DTM_PLAN_END once a copy */
     DTM_PLAN_END,        /* loop: the end of the innermost open one */
+    DTM_PLAN_TIMELINE,   /* timeline: the instructions up to its end are run by its calls */
     DTM_PLAN_KERNEL,     /* kernel: a generated kernel */
     DTM_PLAN_MATMUL,     /* matmul */
     DTM_PLAN_COLLECTIVE, /* collective */
@@ -186,6 +191,29 @@ typedef struct dtm_plan_repeat {
     uint32_t end;  /* of the instruction after its END: where to go when no copies are left */
 } dtm_plan_repeat;
 
+/* The microbatches of a pipeline's rank, in the order of a timeline. What follows up to `end` is the segments of its calls, one
+ * after another. A call
+ *
+ *     RUN   runs the instructions [begin, end) for a microbatch; in it a SEND starts to send, and a RECEIVE waits for what comes
+ *     POST  says that the message which the RECEIVE at `begin` waits for may come from now on
+ *     WAIT  waits until what the SEND at `begin` sent for the microbatch has gone */
+typedef enum dtm_plan_call_kind { DTM_PLAN_RUN, DTM_PLAN_POST, DTM_PLAN_WAIT } dtm_plan_call_kind;
+typedef struct dtm_plan_call {
+    uint8_t kind; /* dtm_plan_call_kind */
+    bool first;   /* RUN: for the first time in a step */
+    bool pair;    /* RUN: one operation with the next */
+    char task;    /* RUN: 'F', 'B', 'I' or 'W'; with the two that follow its name, F3.1 */
+    uint16_t chunk;
+    uint32_t number, microbatch; /* number: of its direction */
+    uint32_t begin, end;
+} dtm_plan_call;
+
+typedef struct dtm_plan_timeline {
+    uint32_t loop, end;
+    uint32_t n_calls;
+    const dtm_plan_call *calls;
+} dtm_plan_timeline;
+
 /* Runs kernel.run over [0, extent(sizes)), cut among the threads. With `tuples` > 1 the kernel runs once for each tuple,
  * independent of each other (one dispatch over all their extents is best): buffers and sizes then hold the tuples' lists
  * one after another, all of one length. Tuple t runs once for each copy of the loop loops[t] (in repeats of repeats, of all),
@@ -201,7 +229,7 @@ typedef struct dtm_plan_launch {
 typedef enum dtm_plan_accumulate {
     DTM_PLAN_SET,
     DTM_PLAN_ADD,
-    DTM_PLAN_ADD_LATER, /* set in the first microbatch, add in all later ones */
+    DTM_PLAN_ADD_LATER, /* set where sums over the microbatches begin, add in all later ones */
 } dtm_plan_accumulate;
 
 /* c = a b, or c += a b, for each of `batch` products: the fields are those of dtm_matmul_sizes, as indices of sizes.
@@ -307,6 +335,7 @@ typedef struct dtm_plan_instruction {
                      * `explain` counts. A launch over copies: all of them */
     union {
         dtm_plan_repeat repeat;
+        dtm_plan_timeline timeline;
         dtm_plan_launch kernel;
         dtm_plan_matmul matmul;
         dtm_plan_collective collective;

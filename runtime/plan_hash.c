@@ -85,7 +85,7 @@ static void add_size(hasher *h, uint32_t size) {
     add(h, s->factor);
     for (uint32_t i = 0, n = at_most(h, s->count, DTM_PLAN_ATOMS); i < n; i++) {
         uint32_t atom = s->atoms[i];
-        bool counts = atom == DTM_PLAN_MICROBATCH || atom == DTM_PLAN_COPY_NUMBER;
+        bool counts = atom == DTM_PLAN_LATER || atom == DTM_PLAN_COPY_NUMBER;
         add(h, counts ? atom : atom & DTM_PLAN_BEGIN);
         if (!counts) add_extent(h, atom & ~DTM_PLAN_BEGIN);
     }
@@ -114,6 +114,8 @@ static void add_buffer(hasher *h, uint32_t buffer) {
     add_place(h, b->shift);
     add_place(h, b->offset);
     add_place(h, b->stride);
+    add_place(h, b->batches);
+    add_place(h, b->batch_stride);
 }
 
 static void add_dims(hasher *h, const dtm_plan_dim *dims, uint32_t rank) {
@@ -217,6 +219,17 @@ static void add_repeat(hasher *h, const dtm_plan_repeat *r, uint32_t at) {
     add(h, (int64_t)r->end - at);
 }
 
+static void add_timeline(hasher *h, const dtm_plan_timeline *t, uint32_t at) {
+    add_loop(h, t->loop);
+    add(h, (int64_t)t->end - at);
+    for (uint32_t i = 0, n = at_most(h, t->n_calls, MOST_ITEMS); i < n; i++) {
+        const dtm_plan_call *c = &t->calls[i];
+        const int64_t numbers[] = {c->kind, c->first, c->pair, c->task, c->chunk, c->number, c->microbatch,
+                                   (int64_t)c->begin - at, (int64_t)c->end - at};
+        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) add(h, numbers[k]);
+    }
+}
+
 static void add_instruction(hasher *h, uint32_t at) {
     const dtm_plan_instruction *i = &h->plan->instructions[at];
     add(h, i->kind);
@@ -232,6 +245,9 @@ static void add_instruction(hasher *h, uint32_t at) {
     case DTM_PLAN_REPEAT:
     case DTM_PLAN_END:
         add_repeat(h, &i->repeat, at);
+        return;
+    case DTM_PLAN_TIMELINE:
+        add_timeline(h, &i->timeline, at);
         return;
     case DTM_PLAN_KERNEL:
         add_launch(h, &i->kernel);

@@ -20,6 +20,9 @@ typedef struct dtm_transfer {
     int64_t *sent, *received; /* all_to_all needs both; others one, `sent` */
     bool changes;             /* with the microbatch: counts are to be made again */
     char label[48];           /* "all_reduce of layer/d_up" */
+    /* Of a message in a timeline: requests by microbatch and buffer, and how many of a microbatch are under way. */
+    dtm_request *requests;
+    uint32_t *started;
 } dtm_transfer;
 
 typedef struct dtm_indices {
@@ -60,6 +63,9 @@ struct dtm_rank {
     /* What is to be evaluated again when a microbatch, when a copy begins. */
     dtm_indices microbatch_extents, microbatch_sizes, copy_sizes;
     int64_t copy_number; /* of the innermost repeat under way */
+    int64_t microbatch;  /* under way; 0 outside of their loop */
+    bool later;          /* sums over microbatches have begun */
+    bool in_timeline;
 
     char *arena;
     char *scratch; /* scratch_bytes for each thread */
@@ -87,8 +93,8 @@ bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *opti
 /* In any state. */
 void dtm_rank_unload(dtm_rank *rank);
 
-/* Evaluates extents and sizes for a microbatch. */
-void dtm_rank_set_microbatch(dtm_rank *rank, int64_t microbatch);
+/* Evaluates extents and sizes for a microbatch; later: sums over them have begun. */
+void dtm_rank_set_microbatch(dtm_rank *rank, int64_t microbatch, bool later);
 void dtm_rank_set_copy(dtm_rank *rank, int64_t copy_number);
 
 /* Where a buffer is now, or in one copy of its loop. */
@@ -111,6 +117,10 @@ void dtm_transfer_count(dtm_rank *rank, uint32_t instruction);
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 /* Sends or receives; a send returns when the other side has taken what was sent. */
 bool dtm_run_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+/* In a timeline, for the microbatch under way: begins to send, or lets come what is received; waits for the end of that. Its
+ * buffers stay as they are in between. */
+bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+bool dtm_finish_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 void dtm_run_copy(dtm_rank *rank, const dtm_plan_copy *copy);
 void dtm_run_term(dtm_rank *rank, const dtm_plan_copy *copy);
 /* Copies the elements of `what`, coordinates of the whole tensor, from one dense block to another; by all threads. */

@@ -244,3 +244,38 @@ bool dtm_run_message(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     dtm_group_label(group, NULL);
     return ok;
 }
+
+bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+    const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
+    const dtm_plan_message *m = &at->message;
+    dtm_transfer *t = &rank->transfers[instruction];
+    dtm_group *group = m->backward ? rank->backward : rank->forward;
+    dtm_request *requests = t->requests + rank->microbatch * m->buffers.count;
+    bool ok = true;
+    t->started[rank->microbatch] = 0;
+    dtm_group_label(group, t->label);
+    for (uint32_t i = 0; ok && i < m->buffers.count; i++) {
+        uint32_t buffer = m->buffers.items[i];
+        dtm_box box = dtm_rank_box(rank, buffer);
+        int64_t bytes = dtm_box_elements(&box) * dtm_plan_dtype_bytes(rank->plan->buffers[buffer].dtype);
+        void *data = dtm_rank_buffer(rank, buffer);
+        if (!bytes) continue;
+        dtm_request *request = &requests[t->started[rank->microbatch]++];
+        ok = at->kind == DTM_PLAN_SEND ? dtm_send_start(group, (int)m->peer, data, bytes, request, status)
+                                       : dtm_receive_start(group, (int)m->peer, data, bytes, request, status);
+    }
+    dtm_group_label(group, NULL);
+    return ok;
+}
+
+bool dtm_finish_message(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+    const dtm_plan_message *m = &rank->plan->instructions[instruction].message;
+    dtm_transfer *t = &rank->transfers[instruction];
+    dtm_group *group = m->backward ? rank->backward : rank->forward;
+    int count = (int)t->started[rank->microbatch];
+    t->started[rank->microbatch] = 0;
+    dtm_group_label(group, t->label);
+    bool ok = !count || dtm_wait(group, t->requests + rank->microbatch * m->buffers.count, count, status);
+    dtm_group_label(group, NULL);
+    return ok;
+}
