@@ -11,9 +11,12 @@
  *         weight    1    1    1  |   N - 6    |    1      1      1          values of the middle stand for N - 6
  *         looked at *    *                             *      *
  *
+ * A loop over microbatches with an order is walked call by call.
+ *
  * What lives at an operator is linear in the number of the copy but for the first copy and the last: none in between can
  * have more than the copies next to them. What the copies of the middle set is either all alive or none of it where is
  * looked, since a value reaches no copy but the next, and others through loops over the same copies. */
+#include "ir/calls.h"
 #include "ir/storage.h"
 
 #include <string.h>
@@ -25,7 +28,7 @@ typedef struct loop {
     dtm_string name;
     int64_t copies;
     int walked, now; /* how many copies are walked, and which one is: by number, not by order */
-    bool time, reversed;
+    bool time, reversed, ordered; /* ordered: all copies are walked */
 } loop;
 
 /* A value in one walked copy. */
@@ -59,12 +62,20 @@ static const dtm_op_data *op_of(const walker *w, dtm_op op) { return &w->module-
 
 /* ---- copies ---- */
 
-static int walked_of(int64_t copies) { return copies <= WALKED ? (int)copies : WALKED; }
-static bool is_middle(const loop *l, int copy) { return l->copies > WALKED && copy == MIDDLE; }
-static bool is_looked_at(const loop *l) { return l->copies <= WALKED || l->now < 2 || l->now > WALKED - 3; }
+static bool is_short(const loop *l) { return l->ordered || l->copies <= WALKED; }
+static bool is_middle(const loop *l, int copy) { return !is_short(l) && copy == MIDDLE; }
+static bool is_looked_at(const loop *l) { return is_short(l) || l->now < 2 || l->now > WALKED - 3; }
 
 static int64_t number_of(const loop *l, int copy) {
-    return l->copies <= WALKED || copy <= MIDDLE ? copy : l->copies - WALKED + copy;
+    return is_short(l) || copy <= MIDDLE ? copy : l->copies - WALKED + copy;
+}
+
+static loop loop_of(const walker *w, dtm_op op) {
+    const dtm_op_data *data = op_of(w, op);
+    loop l = {.op = op, .name = data->attributes.name, .copies = data->attributes.copies, .time = data->kind == DTM_OP_MICROBATCH,
+              .reversed = data->attributes.flags & DTM_REPEAT_REVERSED, .ordered = dtm_loop_is_ordered(w->module, op)};
+    l.walked = is_short(&l) ? (int)l.copies : WALKED;
+    return l;
 }
 
 /* The loops that a value has copies of, outermost first: those around it, but for the microbatches of a sum over them. */
@@ -77,8 +88,7 @@ static int loops_of(const walker *w, dtm_value v, loop out[MAX_DEPTH]) {
         if (data->kind == DTM_OP_MICROBATCH && op_of(w, def)->kind == DTM_OP_ACCUMULATE) continue;
         if (count == MAX_DEPTH) dtm_broken("memory", "loops are nested too deep");
         memmove(out + 1, out, (size_t)count++ * sizeof *out);
-        out[0] = (loop){at, data->attributes.name, data->attributes.copies, walked_of(data->attributes.copies), 0,
-                        data->kind == DTM_OP_MICROBATCH, data->attributes.flags & DTM_REPEAT_REVERSED};
+        out[0] = loop_of(w, at);
     }
     return count;
 }
@@ -91,14 +101,16 @@ static void add_lives(walker *w, dtm_value v) {
     w->first_life[v] = (uint32_t)w->n_lives;
     for (int i = 0; i < lives; i++) {
         life l = {0, 0, 1, s->offset, NO_MOMENT, NO_MOMENT, NO_MOMENT, v};
-        int64_t copy = 0;
+        int64_t copy = 0, batch = 0;
         for (int d = 0, left = i, below = lives; d < depth; d++) {
             int at = left / (below /= loops[d].walked);
             left %= below;
             if (is_middle(&loops[d], at) && !loops[d].time) l.weight *= loops[d].copies - WALKED + 1;
             if (!loops[d].time) copy = copy * loops[d].copies + number_of(&loops[d], at);
+            else batch = at;
         }
         if (s->modulus > 1) l.place += (copy + s->shift) % s->modulus * s->stride;
+        if (s->batches > 1) l.place += batch % s->batches * s->batch_stride;
         DTM_PUSH(w->arena, w->lives, w->n_lives, w->cap_lives, l);
     }
 }
@@ -170,15 +182,18 @@ static uint32_t source_of(const walker *w, dtm_value v) { return has_place(w, v)
 static int64_t place_in(const walker *w, dtm_value v, int64_t number) {
     loop loops[MAX_DEPTH];
     const dtm_storage *s = &w->module->values[v].storage;
-    int64_t copy = 0;
+    int64_t copy = 0, batch = 0;
     int depth = loops_of(w, v, loops);
     for (int d = 0; d < depth; d++) {
         int64_t at = number_of(&loops[d], loops[d].reversed ? 0 : loops[d].walked - 1);
         for (int i = 0; i < w->depth; i++)
             if (w->loops[i].op == loops[d].op) at = i == w->depth - 1 ? number : number_of(&w->loops[i], w->loops[i].now);
         if (!loops[d].time) copy = copy * loops[d].copies + at;
+        else batch = at;
     }
-    return s->modulus > 1 ? s->offset + (copy + s->shift) % s->modulus * s->stride : s->offset;
+    if (s->batches > 1) batch = batch % s->batches * s->batch_stride;
+    else batch = 0;
+    return batch + (s->modulus > 1 ? s->offset + (copy + s->shift) % s->modulus * s->stride : s->offset);
 }
 
 /* ---- the walk ---- */
@@ -222,12 +237,22 @@ static void walk_carries(walker *w, dtm_region region, int before) {
     }
 }
 
+static void walk_calls(walker *w, dtm_op op) {
+    dtm_loop_calls calls;
+    if (dtm_loop_calls_of(w->module, op, w->arena, &calls)) dtm_broken("memory", "an order of microbatches that was not verified");
+    for (size_t i = 0; i < calls.count; i++) {
+        w->loops[w->depth - 1].now = (int)calls.items[i].microbatch;
+        walk_region(w, op_of(w, calls.items[i].region)->body);
+    }
+}
+
 static void walk_loop(walker *w, dtm_op op) {
     const dtm_op_data *data = op_of(w, op);
     if (w->depth == MAX_DEPTH) dtm_broken("memory", "loops are nested too deep");
-    loop l = {op, data->attributes.name, data->attributes.copies, walked_of(data->attributes.copies), 0,
-              data->kind == DTM_OP_MICROBATCH, data->attributes.flags & DTM_REPEAT_REVERSED};
+    loop l = loop_of(w, op);
     w->loops[w->depth++] = l;
+    if (l.ordered) walk_calls(w, op);
+    if (l.ordered) l.walked = 0;
     for (int i = 0, before = -1; i < l.walked; i++) {
         int copy = l.reversed ? l.walked - 1 - i : i;
         w->loops[w->depth - 1].now = copy;
