@@ -80,11 +80,20 @@ static bool runs_anywhere(const emitter *e, dtm_op def, dtm_value value) {
 /* Where there are no copies, what a repeat begins with is also what it ends with. */
 static void need_first(emitter *e, dtm_op last, int chunk) {
     const stages *s = e->s;
+    if (chunk >= 0 && stage_copies(s, stage_of_chunk(e, chunk))) return;
     dtm_value next = get(e, last)->operands[0];
     dtm_op carry = s->around[def_of(e, next)] ? stage_carry_of(s, next) : 0;
     dtm_op def = carry ? def_of(e, get(e, carry)->operands[0]) : 0;
     if (def && !s->around[def])
         e->needed[stage_in_loop(e->s, def) ? chunk + 1 : 0][def] |= runs_anywhere(e, def, get(e, carry)->operands[0]);
+}
+
+/* What a sum over copies begins with is added by stage 0, if it can be had anywhere. */
+static bool is_added_elsewhere(const emitter *e, dtm_op op, uint32_t operand, int chunk) {
+    const stages *s = e->s;
+    const dtm_op_data *data = get(e, op);
+    if (operand || !stage_in_loop(s, op) || !stage_is_carried(s, op) || !s->summed[data->results[0]]) return false;
+    return stage_of_value(s, data->operands[0]) == STAGE_ANYWHERE && !s->summed[data->operands[0]] && stage_of_chunk(e, chunk) != 0;
 }
 
 /* Marks what runs anywhere and is read by something here. Operators are numbered in the order of the text. */
@@ -102,6 +111,7 @@ static void find_needed(emitter *e) {
                 if (!def) continue;
                 bool in_chunk = stage_in_loop(e->s, def) || s->around[def];
                 if (in_chunk && chunk < 0) continue; /* after the loop: sums over chunks */
+                if (is_added_elsewhere(e, op, i, chunk)) continue;
                 e->needed[in_chunk ? chunk + 1 : 0][def] |= runs_anywhere(e, def, data->operands[i]);
             }
         }
