@@ -195,10 +195,10 @@ static bool all_reduce_doubling(dtm_group *group, reducer reduce, const char *in
 static bool talk_to_all(dtm_group *group, const char *send, const int64_t *send_bytes, bool same_to_all, char *receive,
                         const int64_t *receive_bytes, dtm_status *status) {
     int n = group->size, me = group->index;
-    for (int i = 0; i < 2 * n; i++) group->requests[i].done = 1;
+    for (int i = 0; i < 2 * n; i++) dtm_lane(group)->requests[i].done = 1;
     int64_t at = 0;
     for (int i = 0; i < n; at += receive_bytes[i], i++)
-        if (i != me && !dtm_receive_start(group, i, receive + at, receive_bytes[i], &group->requests[i], status))
+        if (i != me && !dtm_receive_start(group, i, receive + at, receive_bytes[i], &dtm_lane(group)->requests[i], status))
             return false;
     /* Each rank begins with the one after it, so that not all send to the same at first. */
     at = same_to_all ? 0 : offset_of(send_bytes, me);
@@ -207,9 +207,9 @@ static bool talk_to_all(dtm_group *group, const char *send, const int64_t *send_
         to = (to + 1) % n;
         if (to == 0) at = 0;
         int64_t bytes = same_to_all ? send_bytes[me] : send_bytes[to];
-        if (!dtm_send_start(group, to, send + at, bytes, &group->requests[n + to], status)) return false;
+        if (!dtm_send_start(group, to, send + at, bytes, &dtm_lane(group)->requests[n + to], status)) return false;
     }
-    return dtm_wait(group, group->requests, 2 * n, status);
+    return dtm_wait(group, dtm_lane(group)->requests, 2 * n, status);
 }
 
 static bool all_reduce_gather(dtm_group *group, reducer reduce, const char *input, char *output, int64_t count,
@@ -217,19 +217,19 @@ static bool all_reduce_gather(dtm_group *group, reducer reduce, const char *inpu
     int n = group->size;
     int64_t bytes = count * reduce.element_bytes;
     if (bytes == 0) return true;
-    for (int i = 0; i < 2 * n; i++) group->requests[i].done = 1;
+    for (int i = 0; i < 2 * n; i++) dtm_lane(group)->requests[i].done = 1;
     copy(gathered + group->index * bytes, input, bytes);
     for (int k = 1; k < n; k++) {
         int from = modulo(group->index - k, n);
-        if (!dtm_receive_start(group, from, gathered + from * bytes, bytes, &group->requests[from], status))
+        if (!dtm_receive_start(group, from, gathered + from * bytes, bytes, &dtm_lane(group)->requests[from], status))
             return false;
     }
     for (int k = 1; k < n; k++) {
         int to = (group->index + k) % n;
-        if (!dtm_send_start(group, to, gathered + group->index * bytes, bytes, &group->requests[n + to], status))
+        if (!dtm_send_start(group, to, gathered + group->index * bytes, bytes, &dtm_lane(group)->requests[n + to], status))
             return false;
     }
-    if (!dtm_wait(group, group->requests, 2 * n, status)) return false;
+    if (!dtm_wait(group, dtm_lane(group)->requests, 2 * n, status)) return false;
     int first = dtm_fault(38) ? group->index : 0;
     reduce.apply(output, gathered + first * bytes, gathered + (first + 1) % n * bytes, count);
     for (int i = 2; i < n; i++) reduce.apply(output, output, gathered + (first + i) % n * bytes, count);
@@ -285,8 +285,8 @@ static bool reduce_scatter_pairwise(dtm_group *group, reducer reduce, const char
     int n = group->size, me = group->index;
     int64_t bytes = reduce.element_bytes, block = counts[me] * bytes;
     char *own = scratch + 2 * block;
-    dtm_request *sends = group->requests + n, *receives = group->requests;
-    for (int i = 0; i < 2 * n; i++) group->requests[i].done = 1;
+    dtm_request *sends = dtm_lane(group)->requests + n, *receives = dtm_lane(group)->requests;
+    for (int i = 0; i < 2 * n; i++) dtm_lane(group)->requests[i].done = 1;
     copy(own, input + offset_of(counts, me) * bytes, block);
     for (int k = 1; k < n; k++) {
         int to = (me + k) % n;
@@ -376,9 +376,9 @@ bool dtm_broadcast(dtm_group *group, dtm_algorithm algorithm, void *data, int64_
     while (distance <= index) distance *= 2; /* the first power of two above index: the children begin there */
     if (index > 0) ok = dtm_receive(group, modulo((int)(index - distance / 2) + root, n), data, bytes, status);
     for (; ok && distance < n && index + distance < n; distance *= 2)
-        ok = dtm_send_start(group, modulo((int)(index + distance) + root, n), data, bytes, &group->requests[sends++],
+        ok = dtm_send_start(group, modulo((int)(index + distance) + root, n), data, bytes, &dtm_lane(group)->requests[sends++],
                             status);
-    ok = ok && dtm_wait(group, group->requests, sends, status);
+    ok = ok && dtm_wait(group, dtm_lane(group)->requests, sends, status);
     dtm_operation_end(group);
     return ok;
 }

@@ -7,6 +7,15 @@
 #include <string.h>
 #include <time.h>
 
+static _Thread_local int lane_of_thread;
+
+int dtm_lane_of_thread(void) {
+    return lane_of_thread;
+}
+void dtm_lane_set(int lane) {
+    lane_of_thread = lane;
+}
+
 double dtm_comm_now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -25,6 +34,7 @@ bool dtm_comm_init(dtm_comm *comm, const dtm_transport *transport, void *state, 
     comm->node_index = rank;
     comm->deadline = 600;
     pthread_mutex_init(&comm->lock, NULL);
+    dtm_progress_init(&comm->progress);
     int *ranks = malloc((size_t)size * sizeof *ranks);
     if (!ranks) return dtm_status_fail(status, "out of memory for the list of %d ranks", size);
     for (int i = 0; i < size; i++) ranks[i] = i;
@@ -33,14 +43,43 @@ bool dtm_comm_init(dtm_comm *comm, const dtm_transport *transport, void *state, 
     return ok;
 }
 
+static void group_free(dtm_group *group) {
+    if (!group) return;
+    for (int l = 0; l < DTM_LANES; l++) {
+        free(group->lanes[l].requests);
+        free((void *)group->lanes[l].sent);
+        free((void *)group->lanes[l].received);
+    }
+    free(group->ranks);
+    free(group);
+}
+
+void dtm_comm_quiet(dtm_comm *comm) {
+    comm->progress.quiet = true;
+    if (comm->transport->withdraw) comm->transport->withdraw(comm);
+    dtm_progress_end(comm);
+    if (comm->transport->withdraw) comm->transport->withdraw(comm);
+}
+
+void dtm_comm_pretend(dtm_comm *comm, bool pretends) {
+    comm->pretends = pretends;
+}
+
+void dtm_comm_observe(dtm_comm *comm, dtm_observer *observer, void *argument) {
+    comm->observer = observer;
+    comm->observer_argument = argument;
+}
+
 void dtm_comm_release(dtm_comm *comm) {
+    dtm_progress_end(comm);
     for (dtm_group *group = comm->groups, *next; group; group = next) {
         next = group->next;
-        free(group->ranks);
-        free(group->requests);
-        free(group);
+        group_free(group);
     }
     pthread_mutex_destroy(&comm->lock);
+    pthread_mutex_destroy(&comm->progress.lock);
+    pthread_cond_destroy(&comm->progress.work);
+    pthread_cond_destroy(&comm->progress.done);
 }
 
 void dtm_comm_close(dtm_comm *comm) {
@@ -131,13 +170,19 @@ bool dtm_group_create(dtm_comm *comm, const char *name, const int *ranks, int si
     if (size < 1 || tag < 0 || tag > DTM_GROUP_TAG_MAX || (tag == 0 && comm->world))
         return dtm_status_fail(status, "group %s: size %d or tag %d is out of range", name, size, tag);
     dtm_group *group = calloc(1, sizeof *group);
-    if (group) {
-        group->ranks = malloc((size_t)size * sizeof *group->ranks);
-        group->requests = calloc((size_t)size * 2, sizeof *group->requests);
+    bool ok = group != NULL;
+    if (group) group->ranks = malloc((size_t)size * sizeof *group->ranks), ok = group->ranks;
+    for (int l = 0; ok && l < DTM_LANES; l++) {
+        dtm_group_lane *lane = &group->lanes[l];
+        lane->tag = tag + l * (DTM_GROUP_TAG_MAX + 1);
+        lane->microbatch = -1;
+        lane->requests = calloc((size_t)size * 2, sizeof *lane->requests);
+        lane->sent = calloc((size_t)size, sizeof *lane->sent);
+        lane->received = calloc((size_t)size, sizeof *lane->received);
+        ok = lane->requests && lane->sent && lane->received;
     }
-    if (!group || !group->ranks || !group->requests) {
-        if (group) free(group->ranks), free(group->requests);
-        free(group);
+    if (!ok) {
+        group_free(group);
         return dtm_status_fail(status, "out of memory for group %s of %d ranks", name, size);
     }
     group->comm = comm;
@@ -175,34 +220,101 @@ const char *dtm_group_name(const dtm_group *group) {
     return group->name;
 }
 void dtm_group_label(dtm_group *group, const char *label) {
-    group->label = label;
+    dtm_lane(group)->label = label;
+}
+void dtm_group_microbatch(dtm_group *group, int64_t microbatch) {
+    dtm_lane(group)->microbatch = microbatch;
 }
 
 /* ---- point to point ---- */
 
+/* Fills in what is known before the transport has it. */
+static void begin_request(dtm_group *group, int member, void *data, int64_t bytes, bool sends, dtm_request *request) {
+    dtm_group_lane *lane = dtm_lane(group);
+    request->data = data;
+    request->bytes = bytes;
+    request->owner = group->comm->rank;
+    request->peer = group->ranks[member];
+    request->tag = lane->tag;
+    request->sends = sends;
+    request->listed = false;
+    request->pretends = group->comm->pretends;
+    request->label = lane->label;
+    request->microbatch = lane->microbatch;
+    request->started = dtm_comm_now();
+    request->ended = 0;
+    request->matched = 0;
+    request->done = bytes == 0;
+    if (bytes) request->sequence = ++(sends ? lane->sent : lane->received)[member];
+}
+
+/* What is started outside of an operation is waited for later. */
+static bool started(dtm_comm *comm, dtm_status *status) {
+    return comm->lanes[lane_of_thread].depth > 0 || !comm->transport->poll || dtm_progress_wake(comm, status);
+}
+
 bool dtm_send_start(dtm_group *group, int to, const void *data, int64_t bytes, dtm_request *request,
                     dtm_status *status) {
-    request->done = bytes == 0;
-    if (bytes == 0) return true;
     dtm_comm *comm = group->comm;
+    begin_request(group, to, (void *)data, bytes, true, request);
+    if (bytes == 0) return true;
     comm->sent_bytes += bytes;
-    return comm->transport->post_send(comm, group->ranks[to], group->tag, data, bytes, request, status);
+    comm->lanes[lane_of_thread].sent += bytes;
+    return comm->transport->post_send(comm, request, status) && started(comm, status);
 }
 
 bool dtm_receive_start(dtm_group *group, int from, void *data, int64_t bytes, dtm_request *request,
                        dtm_status *status) {
-    request->done = bytes == 0;
-    if (bytes == 0) return true;
     dtm_comm *comm = group->comm;
-    return comm->transport->post_receive(comm, group->ranks[from], group->tag, data, bytes, request, status);
+    begin_request(group, from, data, bytes, false, request);
+    if (bytes == 0) return true;
+    return comm->transport->post_receive(comm, request, status) && started(comm, status);
+}
+
+static void print_name(char *out, int64_t size, const char *name, int64_t microbatch) {
+    if (microbatch < 0)
+        snprintf(out, (size_t)size, "%s", name);
+    else
+        snprintf(out, (size_t)size, "%s, microbatch %lld", name, (long long)microbatch);
+}
+
+void dtm_request_name(const dtm_request *request, char *out, int64_t size) {
+    const char *name = request->label ? request->label : request->sends ? "send" : "receive";
+    print_name(out, size, name, request->microbatch);
+}
+
+static void observe_messages(dtm_group *group, const dtm_request *requests, int count) {
+    const dtm_comm *comm = group->comm;
+    const dtm_lane_state *state = &comm->lanes[lane_of_thread];
+    if (!comm->observer || state->depth != 1 || state->operation.peer < 0) return; /* inside of a collective */
+    for (int i = 0; i < count; i++) {
+        const dtm_request *r = &requests[i];
+        if (!r->bytes) continue;
+        dtm_transmission sent = {.label = r->label, .name = r->sends ? "send" : "receive", .group = group->name,
+                                 .peer = r->peer, .bytes = r->bytes, .microbatch = r->microbatch,
+                                 .started = r->started, .ended = r->ended};
+        comm->observer(comm->observer_argument, &sent);
+    }
+}
+
+/* For operations of one message or two, which have no record of their own. */
+static bool wait_for(dtm_group *group, dtm_request *requests, int count, dtm_status *status) {
+    int first = 0;
+    bool ok = true;
+    while (first < count && requests[first].done) first++;
+    if (first < count) {
+        dtm_operation_waits_for(group->comm, &requests[first]);
+        ok = group->comm->transport->wait(group->comm, requests, count, status);
+    }
+    if (ok) observe_messages(group, requests, count);
+    return ok;
 }
 
 bool dtm_wait(dtm_group *group, dtm_request *requests, int count, dtm_status *status) {
-    int first = 0;
-    while (first < count && requests[first].done) first++;
-    if (first == count) return true;
-    dtm_operation_begin(group, "wait", requests[first].peer);
-    bool ok = group->comm->transport->wait(group->comm, requests, count, status);
+    dtm_comm *comm = group->comm;
+    if (comm->lanes[lane_of_thread].depth > 0) return wait_for(group, requests, count, status);
+    dtm_operation_begin(group, "wait", count ? requests[0].peer : comm->rank);
+    bool ok = wait_for(group, requests, count, status);
     dtm_operation_end(group);
     return ok;
 }
@@ -210,7 +322,7 @@ bool dtm_wait(dtm_group *group, dtm_request *requests, int count, dtm_status *st
 bool dtm_send(dtm_group *group, int to, const void *data, int64_t bytes, dtm_status *status) {
     dtm_request request;
     dtm_operation_begin(group, "send", group->ranks[to]);
-    bool ok = dtm_send_start(group, to, data, bytes, &request, status) && dtm_wait(group, &request, 1, status);
+    bool ok = dtm_send_start(group, to, data, bytes, &request, status) && wait_for(group, &request, 1, status);
     dtm_operation_end(group);
     return ok;
 }
@@ -218,7 +330,7 @@ bool dtm_send(dtm_group *group, int to, const void *data, int64_t bytes, dtm_sta
 bool dtm_receive(dtm_group *group, int from, void *data, int64_t bytes, dtm_status *status) {
     dtm_request request;
     dtm_operation_begin(group, "receive", group->ranks[from]);
-    bool ok = dtm_receive_start(group, from, data, bytes, &request, status) && dtm_wait(group, &request, 1, status);
+    bool ok = dtm_receive_start(group, from, data, bytes, &request, status) && wait_for(group, &request, 1, status);
     dtm_operation_end(group);
     return ok;
 }
@@ -228,50 +340,104 @@ bool dtm_send_receive(dtm_group *group, int to, const void *send, int64_t send_b
     dtm_request requests[2];
     dtm_operation_begin(group, "send_receive", group->ranks[from]);
     bool ok = dtm_receive_start(group, from, receive, receive_bytes, &requests[0], status) &&
-              dtm_send_start(group, to, send, send_bytes, &requests[1], status) && dtm_wait(group, requests, 2, status);
+              dtm_send_start(group, to, send, send_bytes, &requests[1], status) && wait_for(group, requests, 2, status);
     dtm_operation_end(group);
     return ok;
 }
 
-/* ---- the watchdog ---- */
+/* ---- the record of what is done ---- */
 
 void dtm_operation_begin(dtm_group *group, const char *name, int peer) {
     dtm_comm *comm = group->comm;
+    dtm_lane_state *state = &comm->lanes[lane_of_thread];
+    dtm_group_lane *lane = dtm_lane(group);
     pthread_mutex_lock(&comm->lock);
-    if (comm->depth++ == 0) {
-        comm->operation_group = group;
-        comm->operation.started = dtm_comm_now();
-        comm->operation.peer = peer;
-        comm->operation.sequence = peer < 0 ? ++group->sequence : 0;
-        snprintf(comm->operation.name, sizeof comm->operation.name, "%s", group->label ? group->label : name);
-        snprintf(comm->operation.group, sizeof comm->operation.group, "%s", group->name);
+    if (state->depth++ == 0) {
+        state->group = group;
+        state->operation.started = dtm_comm_now();
+        state->operation.peer = peer;
+        state->operation.sequence = peer < 0 ? ++lane->sequence : 0;
+        state->kind = name;
+        state->tag = lane->tag;
+        state->sent_before = state->sent;
+        print_name(state->operation.name, sizeof state->operation.name, lane->label ? lane->label : name, lane->microbatch);
+        snprintf(state->operation.group, sizeof state->operation.group, "%s", group->name);
     }
     pthread_mutex_unlock(&comm->lock);
 }
 
+static void observe_collective(dtm_comm *comm, const dtm_lane_state *state) {
+    dtm_transmission done = {.label = state->operation.name, .name = state->kind, .group = state->operation.group,
+                             .peer = -1, .bytes = state->sent - state->sent_before, .microbatch = -1,
+                             .started = state->operation.started, .ended = dtm_comm_now(),
+                             .background = lane_of_thread == LANE_PROGRESS};
+    comm->observer(comm->observer_argument, &done);
+}
+
 void dtm_operation_end(dtm_group *group) {
     dtm_comm *comm = group->comm;
+    dtm_lane_state *state = &comm->lanes[lane_of_thread];
+    if (comm->observer && state->depth == 1 && state->operation.peer < 0) observe_collective(comm, state);
     pthread_mutex_lock(&comm->lock);
-    if (--comm->depth == 0) comm->operation_group = NULL;
+    if (--state->depth == 0) state->group = NULL;
     pthread_mutex_unlock(&comm->lock);
 }
 
-bool dtm_comm_current(dtm_comm *comm, dtm_operation *out) {
+void dtm_operation_waits_for(dtm_comm *comm, const dtm_request *request) {
+    dtm_lane_state *state = &comm->lanes[lane_of_thread];
     pthread_mutex_lock(&comm->lock);
-    bool any = comm->operation_group != NULL;
-    if (any) *out = comm->operation;
+    if (state->depth > 0 && state->operation.peer >= 0) {
+        state->operation.peer = request->peer;
+        state->operation.sends = request->sends;
+        state->operation.sequence = request->sequence;
+        dtm_request_name(request, state->operation.name, sizeof state->operation.name);
+        state->tag = request->tag;
+        for (dtm_group *group = comm->groups; group; group = group->next)
+            if (group->lanes[lane_of_thread].tag == request->tag) state->group = group;
+        snprintf(state->operation.group, sizeof state->operation.group, "%s", state->group->name);
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
+dtm_lane_state dtm_operation_now(dtm_comm *comm) {
+    pthread_mutex_lock(&comm->lock);
+    dtm_lane_state state = comm->lanes[lane_of_thread];
+    pthread_mutex_unlock(&comm->lock);
+    return state;
+}
+
+bool dtm_comm_current(dtm_comm *comm, dtm_operation *out) {
+    bool any = false;
+    pthread_mutex_lock(&comm->lock);
+    for (int l = 0; l < DTM_LANES && !any; l++) {
+        any = comm->lanes[l].group != NULL;
+        if (any) *out = comm->lanes[l].operation;
+    }
     pthread_mutex_unlock(&comm->lock);
     return any;
 }
 
-int64_t dtm_comm_progress(dtm_comm *comm, int tag) {
+bool dtm_comm_waits(dtm_comm *comm) {
+    dtm_operation ignored;
+    return dtm_comm_current(comm, &ignored);
+}
+
+int64_t dtm_comm_progress(dtm_comm *comm, int tag, int peer, bool sends) {
     int64_t result = -1;
     pthread_mutex_lock(&comm->lock);
     for (dtm_group *group = comm->groups; group; group = group->next)
-        if (group->tag == tag) result = group->sequence;
+        for (int l = 0; l < DTM_LANES; l++) {
+            const dtm_group_lane *lane = &group->lanes[l];
+            if (lane->tag != tag) continue;
+            if (peer < 0) result = lane->sequence;
+            for (int i = 0; peer >= 0 && i < group->size; i++)
+                if (group->ranks[i] == peer) result = (sends ? lane->sent : lane->received)[i];
+        }
     pthread_mutex_unlock(&comm->lock);
     return result;
 }
+
+/* ---- the watchdog ---- */
 
 /* Appends the world ranks whose state is the one asked for: "0, 1, 3". */
 static void append_ranks(char *text, size_t size, const dtm_group *group, const signed char *arrived, int state) {
@@ -289,25 +455,38 @@ static void append_ranks(char *text, size_t size, const dtm_group *group, const 
     if (!*separator) snprintf(text + length, size - length, "none");
 }
 
+/* A message: whether the other side has come to it. */
+static bool fail_message(dtm_comm *comm, const dtm_lane_state *state, const signed char *arrived, double seconds,
+                         dtm_status *status) {
+    const dtm_group *group = state->group;
+    const dtm_operation *o = &state->operation;
+    char number[64] = "", other[64] = "";
+    int came = DTM_SILENT;
+    for (int i = 0; arrived && i < group->size; i++)
+        if (group->ranks[i] == o->peer) came = arrived[i];
+    if (o->sequence)
+        snprintf(number, sizeof number, ", message %lld %s it there", (long long)o->sequence, o->sends ? "to" : "from");
+    if (arrived && came == DTM_SILENT) snprintf(other, sizeof other, "; rank %d does not answer", o->peer);
+    if (arrived && came != DTM_SILENT)
+        snprintf(other, sizeof other, "; rank %d has %sbegun it", o->peer, came == DTM_ARRIVED ? "" : "not ");
+    return dtm_status_fail(status,
+                           "hang: %s between rank %d and rank %d on %s (%d ranks)%s, has not ended after %.0f s%s",
+                           o->name, comm->rank, o->peer, o->group, group->size, number, seconds, other);
+}
+
 bool dtm_watchdog_fail(dtm_comm *comm, const signed char *arrived, dtm_status *status) {
-    dtm_operation operation = {0};
-    pthread_mutex_lock(&comm->lock);
-    dtm_group *group = comm->operation_group;
-    if (group) operation = comm->operation;
-    pthread_mutex_unlock(&comm->lock);
-    if (!group) return dtm_status_fail(status, "rank %d hung outside of an operation", comm->rank);
-    double seconds = dtm_comm_now() - operation.started;
-    if (operation.peer >= 0)
-        return dtm_status_fail(status,
-                               "hang: %s between rank %d and rank %d on %s (%d ranks) has not ended after %.0f s",
-                               operation.name, comm->rank, operation.peer, operation.group, group->size, seconds);
+    const dtm_lane_state state = dtm_operation_now(comm);
+    const dtm_operation *o = &state.operation;
+    if (!state.group) return dtm_status_fail(status, "rank %d hung outside of an operation", comm->rank);
+    double seconds = dtm_comm_now() - o->started;
+    if (o->peer >= 0) return fail_message(comm, &state, arrived, seconds, status);
     char came[200] = "", missing[200] = "";
     if (arrived) {
-        append_ranks(came, sizeof came, group, arrived, 1);
-        append_ranks(missing, sizeof missing, group, arrived, 0);
+        append_ranks(came, sizeof came, state.group, arrived, DTM_ARRIVED);
+        append_ranks(missing, sizeof missing, state.group, arrived, DTM_ARRIVED_NOT);
     }
     return dtm_status_fail(
         status, "hang: %s on %s (%d ranks), collective %lld there, has not ended after %.0f s on rank %d%s%s%s%s",
-        operation.name, operation.group, group->size, (long long)operation.sequence, seconds, comm->rank,
+        o->name, o->group, state.group->size, (long long)o->sequence, seconds, comm->rank,
         arrived ? "; ranks that arrived: " : "", came, arrived ? "; that did not: " : "", missing);
 }

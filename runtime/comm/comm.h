@@ -12,7 +12,10 @@
  * Messages are matched by (source, group tag, order). Members of a group issue its operations in the same order, one at
  * a time; operations of groups with different tags do not disturb each other. Empty messages are not sent.
  *
- * A rank's operations may come from any of its threads, but from one at a time.
+ * A rank's operations may come from any of its threads, but from one at a time. Beside it the rank has a progress thread
+ * (progress.c), for what is started and waited for later: it carries out started collectives, and keeps messages of `mpi`
+ * moving. It sleeps while there is nothing of that kind. Its collectives have tags of their own, so that they disturb
+ * none of the rank's other operations.
  *
  * While a rank waits it watches itself: after `deadline` seconds in one operation it asks the group's other members who
  * has arrived, reports that in one line, and ends all ranks. */
@@ -28,7 +31,8 @@
 typedef struct dtm_comm dtm_comm;
 typedef struct dtm_group dtm_group;
 
-/* A message under way. The owner keeps it in place until dtm_wait has returned. Its fields belong to the transport. */
+/* A message under way. The owner keeps it in place until dtm_wait has returned. Its fields belong to comm.c and the
+ * transport. */
 typedef struct dtm_request {
     struct dtm_request *next;
     void *data;
@@ -36,7 +40,12 @@ typedef struct dtm_request {
     int owner, peer; /* world ranks */
     int tag;
     int chunks; /* of an MPI message */
+    bool sends, listed, pretends;
+    const char *label; /* as dtm_group_label said when it was started, or NULL */
+    int64_t microbatch, sequence; /* sequence: of those between the two on this tag this way, from 1 */
+    double started, ended;        /* seconds of the monotonic clock: on its way between these */
     _Atomic int done;
+    _Atomic int matched; /* `local`: the bytes are there; it is done at `ended` */
     union {
         void *pointer;
         int64_t integer;
@@ -55,6 +64,21 @@ typedef bool (*dtm_rank_main)(dtm_comm *comm, void *argument, dtm_status *status
  * a rank that fails wakes the others, whose operations then fail as echoes. */
 bool dtm_local_run(int ranks, dtm_rank_main function, void *argument, dtm_status *status);
 
+/* How long messages between `local` ranks take. A node is a run of devices_per_node ranks; bytes/s and seconds. A rank
+ * has one port to the others of its node and one to the network, each of which carries one message a direction at a time. */
+typedef struct dtm_links {
+    double node_bandwidth, node_latency, network_bandwidth, network_latency;
+    int64_t devices_per_node;
+} dtm_links;
+
+typedef struct dtm_local_options {
+    const dtm_links *links; /* NULL: as fast as memory */
+    double delay;           /* for tests: each message is late by up to so many seconds, drawn by the seed */
+    uint64_t seed;
+} dtm_local_options;
+bool dtm_local_run_with(int ranks, const dtm_local_options *options, dtm_rank_main function, void *argument,
+                        dtm_status *status);
+
 int dtm_comm_rank(const dtm_comm *comm);
 int dtm_comm_size(const dtm_comm *comm);
 const char *dtm_comm_transport(const dtm_comm *comm); /* "mpi" or "local" */
@@ -65,6 +89,13 @@ int dtm_comm_node_index(const dtm_comm *comm);
 int64_t dtm_comm_sent_bytes(const dtm_comm *comm);
 
 bool dtm_comm_barrier(dtm_comm *comm, dtm_status *status);
+
+/* Call it before memory that started operations use is freed, where a run may have failed between start and wait: what
+ * is still under way is given up. Nothing can be started on this rank afterwards. */
+void dtm_comm_quiet(dtm_comm *comm);
+
+/* `local`, for simulation: while it is set, messages and sums take their time but no bytes move. */
+void dtm_comm_pretend(dtm_comm *comm, bool pretends);
 
 /* Ends all ranks, from any state, within seconds. The message is printed once: if several ranks fail together, by the
  * lowest of them. With mpi it does not return; with local the other ranks' operations fail as echoes. A status that is
@@ -106,6 +137,8 @@ bool dtm_send_start(dtm_group *group, int to, const void *data, int64_t bytes, d
                     dtm_status *status);
 bool dtm_receive_start(dtm_group *group, int from, void *data, int64_t bytes, dtm_request *request, dtm_status *status);
 bool dtm_wait(dtm_group *group, dtm_request *requests, int count, dtm_status *status);
+/* How a request is called in messages: "send of x, microbatch 3". */
+void dtm_request_name(const dtm_request *request, char *out, int64_t size);
 
 /* ---- collectives: counts and algorithms are those of algorithm.h, the same on all members ---- */
 
@@ -131,23 +164,76 @@ bool dtm_all_to_all(dtm_group *group, dtm_algorithm algorithm, const void *input
                     void *output, const int64_t *receive_bytes, dtm_status *status);
 bool dtm_broadcast(dtm_group *group, dtm_algorithm algorithm, void *data, int64_t bytes, int root, dtm_status *status);
 
+/* ---- started collectives: the rank goes on while its progress thread carries them out, one after another ---- */
+
+/* The owner keeps it, and all memory that was given, in place until dtm_collective_wait has returned. */
+typedef struct dtm_collective_request {
+    struct dtm_collective_request *next;
+    dtm_group *group;
+    dtm_collective_kind kind;
+    dtm_algorithm algorithm;
+    dtm_reduction reduction;
+    dtm_reduce_type type;
+    const void *input;
+    void *output, *scratch;
+    int64_t count;
+    const int64_t *counts;
+    const char *label;
+    int64_t microbatch;
+    double started, ended; /* when it was carried out */
+    int64_t sent;          /* bytes */
+    _Atomic bool done;
+    dtm_status status;
+} dtm_collective_request;
+
+/* All ranks start those that they share in one order, whatever the groups: a rank carries them out in the order in which
+ * it starts them. Labels are as for other operations. */
+bool dtm_all_reduce_start(dtm_group *group, dtm_algorithm algorithm, dtm_reduction reduction, dtm_reduce_type type,
+                          const void *input, void *output, int64_t count, void *scratch,
+                          dtm_collective_request *request, dtm_status *status);
+bool dtm_reduce_scatter_start(dtm_group *group, dtm_algorithm algorithm, dtm_reduction reduction, dtm_reduce_type type,
+                              const void *input, void *output, const int64_t *counts, void *scratch,
+                              dtm_collective_request *request, dtm_status *status);
+bool dtm_all_gather_start(dtm_group *group, dtm_algorithm algorithm, const void *input, void *output,
+                          const int64_t *bytes, dtm_collective_request *request, dtm_status *status);
+bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status);
+
+/* ---- what happened, for a trace ---- */
+
+/* Called as soon as the rank knows that it has ended: for a message of the rank in dtm_wait, on the rank's thread; for a
+ * collective on the thread that carried it out. */
+typedef struct dtm_transmission {
+    const char *label; /* NULL: none was given */
+    const char *name;  /* "send", "receive", "all_reduce" */
+    const char *group;
+    int peer; /* a world rank; -1: a collective */
+    int64_t bytes, microbatch; /* bytes: of a collective, those that this rank sent */
+    double started, ended;
+    bool background; /* by the progress thread */
+} dtm_transmission;
+typedef void dtm_observer(void *argument, const dtm_transmission *transmission);
+void dtm_comm_observe(dtm_comm *comm, dtm_observer *observer, void *argument);
+
 /* ---- the watchdog ---- */
 
 /* What a rank is doing; an operation of no name is none. */
 typedef struct dtm_operation {
-    char name[48];    /* "all_reduce", "send", or what dtm_group_label said */
+    char name[96];    /* "all_reduce", "send", or what dtm_group_label said */
     char group[48];   /* "tp" */
     int peer;         /* the world rank of the other side, or -1: a collective */
-    int64_t sequence; /* which of the group's collectives, counted from 1; 0 for other operations */
+    bool sends;       /* to that peer */
+    int64_t sequence; /* which of the group's collectives, or of its messages with that peer this way, from 1; 0: unknown */
     double started;   /* seconds of the monotonic clock */
 } dtm_operation;
 
 /* Seconds after which an operation counts as hung; the default is 600, 0 waits for ever. */
 void dtm_comm_set_deadline(dtm_comm *comm, double seconds);
 /* How the next operations on this group are called in messages, e.g. by the plan's value: "all_reduce of d_up". The
- * text must live until it is replaced; NULL goes back to the operation's own name. */
+ * text must live until it is replaced and what was started under it has ended; NULL goes back to the operation's own name. */
 void dtm_group_label(dtm_group *group, const char *label);
-/* A snapshot of the current operation, from any thread; false if there is none. */
+/* The microbatch that the next operations on this group are for; -1: none. */
+void dtm_group_microbatch(dtm_group *group, int64_t microbatch);
+/* A snapshot of the current operation, from any thread, else of the progress thread's; false if there is none. */
 bool dtm_comm_current(dtm_comm *comm, dtm_operation *out);
 
 #endif

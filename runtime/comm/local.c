@@ -1,10 +1,13 @@
 /* The transport `local`: ranks are threads of one process. A send lies in its receiver's mailbox until a receive that
  * matches (source, tag) takes it, or the other way round; then whoever came second copies the bytes, straight from one
- * rank's memory into the other's. There is no buffering, so a program that needs some hangs here first.
+ * rank's memory into the other's: so what was started moves without anybody waiting for it. There is no buffering, so a
+ * program that needs some hangs here first.
+ *
+ * With links, or delays, what has been matched is done at a time to come, `ended`; whoever waits for it sleeps until then.
  *
  * A failed rank poisons the world: all who wait are woken, and their operations fail as echoes. As a rank that leaves
- * takes its buffers with it, it first waits until nobody is copying: `matching` counts the posts under way, each counts
- * itself before it looks whether the world is poisoned, and a post that finds it so matches nothing. */
+ * takes its buffers with it, it first takes back what nobody has matched, and waits until nobody copies from or to it
+ * (`copying`). Once the world is poisoned nothing is put into a mailbox. */
 #include "runtime/comm/transport.h"
 
 #include <errno.h>
@@ -12,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 typedef struct queue {
@@ -22,15 +26,19 @@ typedef struct mailbox {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* this rank's wait may go on */
     queue sends, receives;  /* posted to this rank; posted by it */
+    _Atomic int copying;    /* messages of this rank, sent or received, that have been matched and are not done */
+    /* When the ports of this rank to its node, and to the network, are free; with the world's lock. */
+    double out_free[2], in_free[2];
 } mailbox;
 
 typedef struct world {
     int size;
     mailbox *boxes;
     dtm_comm *comms;
+    dtm_local_options options;
+    _Atomic uint64_t delays; /* drawn so far */
     _Atomic bool poisoned;
-    _Atomic int matching;
-    pthread_mutex_t lock; /* of status and the barrier */
+    pthread_mutex_t lock; /* of status, the barrier and ports */
     pthread_cond_t barrier_changed;
     dtm_status status; /* the failure that came first */
     int barrier_waiting;
@@ -89,90 +97,147 @@ static void poison(world *w, const dtm_status *status) {
     }
 }
 
+/* Takes what this rank has posted out of a queue. */
+static void take_back(queue *q, int owner) {
+    for (dtm_request **at = &q->first; *at;) {
+        if ((*at)->owner == owner)
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+    }
+    q->last = &q->first;
+    while (*q->last) q->last = &(*q->last)->next;
+}
+
+static void local_withdraw(dtm_comm *comm) {
+    world *w = comm->state;
+    for (int i = 0; i < w->size; i++) {
+        mailbox *box = &w->boxes[i];
+        pthread_mutex_lock(&box->lock);
+        take_back(&box->sends, comm->rank);
+        if (i == comm->rank) {
+            take_back(&box->receives, comm->rank);
+            pthread_cond_broadcast(&box->changed);
+        }
+        pthread_mutex_unlock(&box->lock);
+    }
+    while (w->boxes[comm->rank].copying > 0) sched_yield();
+}
+
 /* How every operation of a poisoned world ends. */
-static bool leave(world *w, dtm_status *status) {
-    while (w->matching > 0) sched_yield();
+static bool leave(dtm_comm *comm, dtm_status *status) {
+    local_withdraw(comm);
     return dtm_status_echo(status);
 }
 
+/* ---- how long a message takes ---- */
+
+static bool on_one_node(const dtm_links *links, int a, int b) {
+    return a / links->devices_per_node == b / links->devices_per_node;
+}
+
+/* When the message is out of its sender, and when it is with its receiver. */
+static void schedule(world *w, dtm_request *send, const dtm_request *receive, double *sent, double *arrived) {
+    const dtm_links *links = w->options.links;
+    *sent = *arrived = dtm_comm_now();
+    if (links && send->owner != receive->owner) {
+        bool node = on_one_node(links, send->owner, receive->owner);
+        double bandwidth = node ? links->node_bandwidth : links->network_bandwidth;
+        pthread_mutex_lock(&w->lock);
+        double *out = &w->boxes[send->owner].out_free[!node], *in = &w->boxes[receive->owner].in_free[!node];
+        if (*out > *sent) *sent = *out;
+        if (*in > *sent) *sent = *in;
+        send->started = *sent;
+        *out = *in = *sent += (double)send->bytes / bandwidth;
+        pthread_mutex_unlock(&w->lock);
+        *arrived = *sent + (node ? links->node_latency : links->network_latency);
+    }
+    if (w->options.delay > 0) { /* splitmix64 */
+        uint64_t x = w->options.seed + 0x9e3779b97f4a7c15u * ++w->delays;
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+        x ^= x >> 31;
+        *sent += w->options.delay * (double)(x >> 32) * 0x1p-32;
+        *arrived += w->options.delay * (double)(uint32_t)x * 0x1p-32;
+    }
+}
+
 /* The request may be gone as soon as done is seen, so its owner is read before. */
-static void complete(world *w, dtm_request *request) {
+static void complete(world *w, dtm_request *request, double ended, bool at_once) {
     mailbox *box = &w->boxes[request->owner];
     pthread_mutex_lock(&box->lock);
-    request->done = 1;
+    request->ended = ended;
+    if (at_once)
+        request->done = 1;
+    else
+        request->matched = 1;
     pthread_cond_broadcast(&box->changed);
     pthread_mutex_unlock(&box->lock);
+    box->copying--;
 }
 
 static bool deliver(world *w, dtm_request *send, dtm_request *receive, dtm_status *status) {
     if (send->bytes != receive->bytes) {
         dtm_status_fail(status, "rank %d sends %lld bytes to rank %d, which expects %lld (tag %d)", send->owner,
                         (long long)send->bytes, receive->owner, (long long)receive->bytes, send->tag);
+        w->boxes[send->owner].copying--;
+        w->boxes[receive->owner].copying--;
         return false;
     }
-    memcpy(receive->data, send->data, (size_t)send->bytes);
-    complete(w, send);
-    complete(w, receive);
+    double sent, arrived;
+    bool at_once = !w->options.links && w->options.delay <= 0;
+    if (!send->pretends || !receive->pretends) memcpy(receive->data, send->data, (size_t)send->bytes);
+    schedule(w, send, receive, &sent, &arrived);
+    complete(w, send, sent, at_once);
+    complete(w, receive, arrived, at_once);
     return true;
 }
 
-static void fill(dtm_request *request, int owner, int peer, int tag, void *data, int64_t bytes) {
-    request->data = data;
-    request->bytes = bytes;
-    request->owner = owner;
-    request->peer = peer;
-    request->tag = tag;
-    request->done = 0;
-}
-
 /* Puts a request into the receiver's box, or matches it with the oldest one that waits there. */
-static bool post(world *w, dtm_request *request, bool sends, dtm_status *status) {
-    int receiver = sends ? request->peer : request->owner;
-    mailbox *box = &w->boxes[receiver];
+static bool post(dtm_comm *comm, dtm_request *request, dtm_status *status) {
+    world *w = comm->state;
+    bool sends = request->sends;
+    mailbox *box = &w->boxes[sends ? request->peer : request->owner];
     queue *others = sends ? &box->receives : &box->sends, *own = sends ? &box->sends : &box->receives;
-    w->matching++;
-    if (w->poisoned) {
-        w->matching--;
-        return leave(w, status);
-    }
     pthread_mutex_lock(&box->lock);
-    dtm_request *match = queue_take(others, request->peer, request->owner, request->tag);
-    if (!match) queue_append(own, request);
+    bool poisoned = w->poisoned;
+    dtm_request *match = poisoned ? NULL : queue_take(others, request->peer, request->owner, request->tag);
+    if (match) {
+        w->boxes[match->owner].copying++;
+        w->boxes[request->owner].copying++;
+    } else if (!poisoned) {
+        queue_append(own, request);
+    }
     pthread_mutex_unlock(&box->lock);
-    bool ok = !match || deliver(w, sends ? request : match, sends ? match : request, status);
-    w->matching--;
-    if (ok) return true;
+    if (poisoned) return leave(comm, status);
+    if (!match || deliver(w, sends ? request : match, sends ? match : request, status)) return true;
     poison(w, status);
-    leave(w, status);
+    local_withdraw(comm);
     return false;
 }
 
-static bool local_post_send(dtm_comm *comm, int to, int tag, const void *data, int64_t bytes, dtm_request *request,
-                            dtm_status *status) {
-    fill(request, comm->rank, to, tag, (void *)data, bytes);
-    return post(comm->state, request, true, status);
-}
-
-static bool local_post_receive(dtm_comm *comm, int from, int tag, void *data, int64_t bytes, dtm_request *request,
-                               dtm_status *status) {
-    fill(request, comm->rank, from, tag, data, bytes);
-    return post(comm->state, request, false, status);
-}
-
-/* All members are threads of this process: one can look who has begun the collective. */
-static bool hang(dtm_comm *comm, dtm_status *status) {
+/* All members are threads of this process: one can look who has come to the operation. Where the other side of a message
+ * waits itself, for somebody else perhaps, that one is given time to tell, once. */
+static bool hang(dtm_comm *comm, bool *waited_twice, dtm_status *status) {
     world *w = comm->state;
-    pthread_mutex_lock(&comm->lock);
-    dtm_group *group = comm->operation_group;
-    int64_t sequence = comm->operation.sequence;
-    pthread_mutex_unlock(&comm->lock);
-    signed char *arrived = group && sequence ? malloc((size_t)group->size) : NULL;
-    for (int i = 0; arrived && i < group->size; i++)
-        arrived[i] = dtm_comm_progress(&w->comms[group->ranks[i]], group->tag) >= sequence;
+    const dtm_lane_state state = dtm_operation_now(comm);
+    const dtm_group *group = state.group;
+    const dtm_operation *o = &state.operation;
+    if (group && o->peer >= 0 && !*waited_twice && dtm_comm_waits(&w->comms[o->peer])) {
+        *waited_twice = true;
+        return true;
+    }
+    signed char *arrived = group && o->sequence ? malloc((size_t)group->size) : NULL;
+    for (int i = 0; arrived && i < group->size; i++) {
+        bool asks_collective = o->peer < 0;
+        int64_t progress = dtm_comm_progress(&w->comms[group->ranks[i]], state.tag, asks_collective ? -1 : comm->rank,
+                                             !asks_collective && !o->sends);
+        arrived[i] = progress >= o->sequence ? DTM_ARRIVED : DTM_ARRIVED_NOT;
+    }
     dtm_watchdog_fail(comm, arrived, status);
     free(arrived);
     poison(w, status);
-    leave(w, status);
+    leave(comm, status);
     return false;
 }
 
@@ -180,21 +245,47 @@ static bool overdue(dtm_comm *comm, double started) {
     return comm->deadline > 0 && dtm_comm_now() - started > comm->deadline;
 }
 
+/* Whether the progress thread is to give up. */
+static bool given_up(const dtm_comm *comm) {
+    return comm->progress.quiet && dtm_lane_of_thread() == LANE_PROGRESS;
+}
+
+static bool is_over(const dtm_request *request) {
+    return request->done || request->matched;
+}
+
+/* Until a message that has been matched is there. */
+static bool sleep_until(dtm_comm *comm, dtm_request *request, dtm_status *status) {
+    world *w = comm->state;
+    for (double now = dtm_comm_now(); now < request->ended; now = dtm_comm_now()) {
+        double rest = request->ended - now, nap = rest < GLANCE_SECONDS ? rest : GLANCE_SECONDS;
+        nanosleep(&(struct timespec){0, (long)(nap * 1e9)}, NULL);
+        if (w->poisoned) return leave(comm, status);
+        if (given_up(comm)) return dtm_status_echo(status);
+    }
+    request->done = 1;
+    return true;
+}
+
 static bool wait_one(dtm_comm *comm, dtm_request *request, dtm_status *status) {
     world *w = comm->state;
     mailbox *box = &w->boxes[comm->rank];
-    for (int i = 0; i < SPINS; i++) {
-        if (request->done) return true;
+    bool own = dtm_lane_of_thread() == LANE_OWN, waited_twice = false;
+    for (int i = 0; own && i < SPINS && !is_over(request); i++)
         if (i > SPINS / 2) sched_yield();
+    if (!is_over(request)) dtm_operation_waits_for(comm, request);
+    for (double started = dtm_comm_now(); !is_over(request); started = dtm_comm_now()) {
+        pthread_mutex_lock(&box->lock);
+        while (!is_over(request) && !w->poisoned && !given_up(comm) && !overdue(comm, started))
+            timed_wait(&box->changed, &box->lock);
+        bool over = is_over(request);
+        pthread_mutex_unlock(&box->lock);
+        if (over) break;
+        if (w->poisoned) return leave(comm, status);
+        if (given_up(comm)) return dtm_status_echo(status);
+        if (!hang(comm, &waited_twice, status)) return false;
     }
-    double started = dtm_comm_now();
-    pthread_mutex_lock(&box->lock);
-    while (!request->done && !w->poisoned && !overdue(comm, started)) timed_wait(&box->changed, &box->lock);
-    bool done = request->done;
-    pthread_mutex_unlock(&box->lock);
-    if (done) return true;
-    if (w->poisoned) return leave(w, status);
-    return hang(comm, status);
+    return request->done || sleep_until(comm, request, status);
 }
 
 static bool local_wait(dtm_comm *comm, dtm_request *requests, int count, dtm_status *status) {
@@ -218,22 +309,28 @@ static bool local_barrier(dtm_comm *comm, dtm_status *status) {
     bool done = round != w->barrier_round;
     pthread_mutex_unlock(&w->lock);
     if (done) return true;
-    if (w->poisoned) return leave(w, status);
-    return hang(comm, status);
+    if (w->poisoned) return leave(comm, status);
+    return hang(comm, &(bool){true}, status);
 }
 
 static void local_abort(dtm_comm *comm, const dtm_status *status) {
     dtm_status ignored = *status;
     if (!status->echo) poison(comm->state, status);
-    leave(comm->state, &ignored);
+    leave(comm, &ignored);
 }
 
 static void local_close(dtm_comm *comm) {
     (void)comm;
 } /* dtm_local_run frees */
 
-static const dtm_transport local_transport = {"local",       local_post_send, local_post_receive, local_wait,
-                                              local_barrier, local_abort,     local_close};
+static const dtm_transport local_transport = {.name = "local",
+                                              .post_send = post,
+                                              .post_receive = post,
+                                              .wait = local_wait,
+                                              .withdraw = local_withdraw,
+                                              .barrier = local_barrier,
+                                              .abort = local_abort,
+                                              .close = local_close};
 
 /* ---- a run ---- */
 
@@ -248,18 +345,21 @@ typedef struct rank_thread {
 static void *run_rank(void *argument) {
     rank_thread *rank = argument;
     dtm_status status = {0};
+    /* What is simulated sleeps for short times. */
+    if (((world *)rank->comm->state)->options.links) prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
     bool ok = rank->function(rank->comm, rank->argument, &status);
     /* An echo leaves in silence: the rank that reports wakes the others. */
     if (!ok && !status.echo) {
         if (!status.failed) dtm_status_fail(&status, "rank %d failed without a message", rank->comm->rank);
         poison(rank->comm->state, &status);
-        leave(rank->comm->state, &status);
     }
+    dtm_comm_quiet(rank->comm);
     return NULL;
 }
 
-static bool world_create(world *w, int ranks, dtm_status *status) {
+static bool world_create(world *w, int ranks, const dtm_local_options *options, dtm_status *status) {
     memset(w, 0, sizeof *w);
+    if (options) w->options = *options;
     w->boxes = calloc((size_t)ranks, sizeof *w->boxes);
     w->comms = calloc((size_t)ranks, sizeof *w->comms);
     if (!w->boxes || !w->comms) return dtm_status_fail(status, "out of memory for %d local ranks", ranks);
@@ -287,10 +387,15 @@ static void world_destroy(world *w) {
 }
 
 bool dtm_local_run(int ranks, dtm_rank_main function, void *argument, dtm_status *status) {
+    return dtm_local_run_with(ranks, NULL, function, argument, status);
+}
+
+bool dtm_local_run_with(int ranks, const dtm_local_options *options, dtm_rank_main function, void *argument,
+                        dtm_status *status) {
     if (ranks < 1) return dtm_status_fail(status, "cannot run %d ranks", ranks);
     world w;
     rank_thread *threads = calloc((size_t)ranks, sizeof *threads);
-    if (!world_create(&w, ranks, status) || !threads) {
+    if (!world_create(&w, ranks, options, status) || !threads) {
         dtm_status_fail(status, "out of memory for %d local ranks", ranks);
     } else {
         for (int i = 0; i < ranks; i++) {

@@ -8,28 +8,70 @@
 
 typedef struct dtm_transport {
     const char *name;
-    /* Nonblocking; peers are world ranks, bytes > 0 of any size, and requests are filled here. */
-    bool (*post_send)(dtm_comm *comm, int to, int tag, const void *data, int64_t bytes, dtm_request *request,
-                      dtm_status *status);
-    bool (*post_receive)(dtm_comm *comm, int from, int tag, void *data, int64_t bytes, dtm_request *request,
-                         dtm_status *status);
-    /* Until all are done. A request with done set is passed over. Watches the deadline. */
+    /* Nonblocking; bytes > 0 of any size. comm.c has filled the request, but for what the transport keeps there. */
+    bool (*post_send)(dtm_comm *comm, dtm_request *request, dtm_status *status);
+    bool (*post_receive)(dtm_comm *comm, dtm_request *request, dtm_status *status);
+    /* Until all are done. A request with done set is passed over. Watches the deadline; on the progress thread it ends as
+     * an echo when the rank becomes quiet. */
     bool (*wait)(dtm_comm *comm, dtm_request *requests, int count, dtm_status *status);
+    /* On the progress thread: moves what was started outside of an operation. False: there is nothing left of it. NULL:
+     * messages move by themselves. `done`: some of it is done now. */
+    bool (*poll)(dtm_comm *comm, bool *done);
+    /* Takes back what this rank has posted and nobody has matched, waits for what is being copied, and wakes the progress
+     * thread from its wait. NULL: not needed. */
+    void (*withdraw)(dtm_comm *comm);
     bool (*barrier)(dtm_comm *comm, dtm_status *status);
     void (*abort)(dtm_comm *comm, const dtm_status *status);
     void (*close)(dtm_comm *comm);
 } dtm_transport;
 
+/* Who acts: the rank's own thread, or its progress thread. Each has its own tags, labels and record of what it does. */
+enum { LANE_OWN, LANE_PROGRESS, DTM_LANES };
+/* Of the calling thread. */
+int dtm_lane_of_thread(void);
+void dtm_lane_set(int lane);
+
+/* The operations of one lane on a group. */
+typedef struct dtm_group_lane {
+    const char *label;
+    int64_t microbatch;
+    int tag;                  /* of its messages */
+    _Atomic int64_t sequence; /* collectives started */
+    dtm_request *requests;    /* 2 * size, for a collective that talks to all */
+    _Atomic int64_t *sent, *received; /* messages to and from each member that were started */
+} dtm_group_lane;
+
 struct dtm_group {
     dtm_comm *comm;
     dtm_group *next;
     char name[48];
-    const char *label;
     int *ranks;
     int size, index, tag;
-    _Atomic int64_t sequence; /* collectives started */
-    dtm_request *requests;    /* 2 * size, for a collective that talks to all */
+    dtm_group_lane lanes[DTM_LANES];
 };
+static inline dtm_group_lane *dtm_lane(dtm_group *group) {
+    return &group->lanes[dtm_lane_of_thread()];
+}
+
+/* What a lane is doing: operations inside operations are counted, the outermost is the one that is named. */
+typedef struct dtm_lane_state {
+    dtm_operation operation;
+    dtm_group *group; /* NULL: none */
+    const char *kind; /* "all_reduce", whatever the label is */
+    int tag, depth;
+    int64_t sent, sent_before; /* bytes: of all, and before the operation */
+} dtm_lane_state;
+
+/* progress.c */
+typedef struct dtm_progress {
+    pthread_mutex_t lock; /* of the rest */
+    pthread_cond_t work, done;
+    pthread_t thread;
+    bool started, ends, polls, failed;
+    double moved; /* when something to poll was started or done last */
+    dtm_collective_request *first, **last; /* to be carried out; the first may be under way */
+    _Atomic bool quiet, hurries;           /* hurries: the rank waits for it and does nothing else */
+} dtm_progress;
 
 struct dtm_comm {
     const dtm_transport *transport;
@@ -39,10 +81,12 @@ struct dtm_comm {
     _Atomic int64_t sent_bytes;
     dtm_group *groups; /* the first created is last: the world */
     dtm_group *world;
-    pthread_mutex_t lock; /* of groups, operation and depth */
-    dtm_operation operation;
-    dtm_group *operation_group;
-    int depth; /* operations inside operations: the outermost is the one that is named */
+    pthread_mutex_t lock; /* of groups and lanes */
+    dtm_lane_state lanes[DTM_LANES];
+    dtm_progress progress;
+    dtm_observer *observer;
+    void *observer_argument;
+    bool pretends;
 };
 
 double dtm_comm_now(void); /* seconds, monotonic */
@@ -56,11 +100,29 @@ void dtm_comm_release(dtm_comm *comm);
 void dtm_operation_begin(dtm_group *group, const char *name, int peer);
 void dtm_operation_end(dtm_group *group);
 
-/* Collectives started on the group of this tag; -1 if this rank has none. */
-int64_t dtm_comm_progress(dtm_comm *comm, int tag);
+/* The record now says that this request is what the operation under way waits for, unless it is a collective's. */
+void dtm_operation_waits_for(dtm_comm *comm, const dtm_request *request);
+/* A copy of what the calling thread's lane does. */
+dtm_lane_state dtm_operation_now(dtm_comm *comm);
 
-/* Writes the watchdog's line. arrived[i] for the members of the operation's group: 1 arrived, 0 did not, -1 unknown;
- * NULL if nothing is known. */
+/* How far this rank is with what another asks about, by the tag of the messages: collectives started on the group of this
+ * tag (peer -1), or messages with the rank `peer` that it started, sent or received. -1 if this rank has no such group. */
+int64_t dtm_comm_progress(dtm_comm *comm, int tag, int peer, bool sends);
+
+/* Whether the rank is in an operation now: then it waits for somebody itself. */
+bool dtm_comm_waits(dtm_comm *comm);
+
+enum { DTM_ARRIVED_NOT, DTM_ARRIVED, DTM_SILENT = -1 };
+/* Writes the watchdog's line. arrived[i] for the members of the operation's group, of an operation between two the peer
+ * alone: whether it came, or SILENT: it did not answer. NULL if nothing is known. */
 bool dtm_watchdog_fail(dtm_comm *comm, const signed char *arrived, dtm_status *status);
+
+/* ---- progress.c ---- */
+
+void dtm_progress_init(dtm_progress *progress);
+/* There is something to poll. */
+bool dtm_progress_wake(dtm_comm *comm, dtm_status *status);
+/* Ends the thread; what it has not done fails. */
+void dtm_progress_end(dtm_comm *comm);
 
 #endif

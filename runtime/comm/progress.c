@@ -1,0 +1,198 @@
+/* The progress thread of a rank: it carries out collectives that were started, in their order, and while there are none it
+ * moves messages that were started and not yet waited for, where a transport does not do so by itself. It is begun by the
+ * first such thing, sleeps on a condition while there is nothing, and naps between two looks, so that it takes next to
+ * nothing from the cores that compute.
+ *
+ *     the rank      start --> queue                wait: sleeps until done
+ *                               |                     ^
+ *     its thread                +--> all_reduce .. ---+     nap, poll, nap, poll ..          */
+#include "runtime/comm/transport.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+/* A look takes up to 20 microseconds of a core with the switch to it and back. So naps are a part of the time that nothing
+ * has happened, between these bounds: what has long not come is seen a little later. */
+static const double NAP_LEAST = 1e-4, NAP_MOST = 1e-3, NAP_PART = 1. / 16;
+enum { SLACK_NANOSECONDS = 1000 };
+
+void dtm_progress_init(dtm_progress *progress) {
+    pthread_mutex_init(&progress->lock, NULL);
+    pthread_cond_init(&progress->work, NULL);
+    pthread_cond_init(&progress->done, NULL);
+    progress->last = &progress->first;
+}
+
+/* ---- the thread ---- */
+
+/* A thread begins with the place of the one that makes it, which has a core to compute on. This one goes where there is
+ * room. */
+static void leave_core(void) {
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (int i = 0; i < CPU_SETSIZE; i++) CPU_SET(i, &all);
+    pthread_setaffinity_np(pthread_self(), sizeof all, &all); /* where that is not allowed it stays */
+    prctl(PR_SET_TIMERSLACK, SLACK_NANOSECONDS, 0, 0, 0);
+}
+
+static bool carry_out(dtm_collective_request *r, dtm_status *status) {
+    dtm_group_label(r->group, r->label);
+    dtm_group_microbatch(r->group, r->microbatch);
+    switch (r->kind) {
+    case DTM_COLLECTIVE_ALL_REDUCE:
+        return dtm_all_reduce(r->group, r->algorithm, r->reduction, r->type, r->input, r->output, r->count, r->scratch,
+                              status);
+    case DTM_COLLECTIVE_REDUCE_SCATTER:
+        return dtm_reduce_scatter(r->group, r->algorithm, r->reduction, r->type, r->input, r->output, r->counts,
+                                  r->scratch, status);
+    default:
+        return dtm_all_gather(r->group, r->algorithm, r->input, r->output, r->counts, status);
+    }
+}
+
+static void run_first(dtm_comm *comm) {
+    dtm_progress *p = &comm->progress;
+    dtm_collective_request *request = p->first;
+    bool failed = p->failed || p->ends;
+    pthread_mutex_unlock(&p->lock);
+    int64_t sent = comm->lanes[LANE_PROGRESS].sent;
+    dtm_status status = {0};
+    request->started = dtm_comm_now();
+    bool ok = failed ? dtm_status_echo(&status) : carry_out(request, &status);
+    request->ended = dtm_comm_now();
+    request->sent = comm->lanes[LANE_PROGRESS].sent - sent;
+    pthread_mutex_lock(&p->lock);
+    p->first = request->next;
+    if (!p->first) p->last = &p->first;
+    p->failed = p->failed || !ok;
+    request->status = status;
+    request->status.failed = !ok;
+    request->done = true;
+    pthread_cond_broadcast(&p->done);
+}
+
+/* `polls` is cleared before the look, so that what is started during it is not forgotten. */
+static void look(dtm_comm *comm) {
+    dtm_progress *p = &comm->progress;
+    double nap = NAP_PART * (dtm_comm_now() - p->moved);
+    bool done = false;
+    p->polls = false;
+    pthread_mutex_unlock(&p->lock);
+    nap = nap < NAP_LEAST ? NAP_LEAST : nap > NAP_MOST ? NAP_MOST : nap;
+    nanosleep(&(struct timespec){0, (long)(nap * 1e9)}, NULL);
+    bool more = comm->transport->poll(comm, &done);
+    pthread_mutex_lock(&p->lock);
+    if (done) p->moved = dtm_comm_now();
+    p->polls = p->polls || more;
+}
+
+static void *run(void *argument) {
+    dtm_comm *comm = argument;
+    dtm_progress *p = &comm->progress;
+    dtm_lane_set(LANE_PROGRESS);
+    leave_core();
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        if (p->first)
+            run_first(comm);
+        else if (p->ends)
+            break;
+        else if (p->polls)
+            look(comm);
+        else
+            pthread_cond_wait(&p->work, &p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+/* With the lock. */
+static bool begin(dtm_comm *comm, dtm_status *status) {
+    dtm_progress *p = &comm->progress;
+    if (p->started) return true;
+    if (p->ends) return dtm_status_fail(status, "rank %d starts an operation after its end", comm->rank);
+    int error = pthread_create(&p->thread, NULL, run, comm);
+    if (error) return dtm_status_fail_errno(status, error, "cannot start the progress thread of rank %d", comm->rank);
+    p->started = true;
+    return true;
+}
+
+/* ---- for the rank ---- */
+
+bool dtm_progress_wake(dtm_comm *comm, dtm_status *status) {
+    dtm_progress *p = &comm->progress;
+    pthread_mutex_lock(&p->lock);
+    bool ok = begin(comm, status);
+    if (!p->polls) pthread_cond_signal(&p->work);
+    p->polls = true;
+    p->moved = dtm_comm_now();
+    pthread_mutex_unlock(&p->lock);
+    return ok;
+}
+
+void dtm_progress_end(dtm_comm *comm) {
+    dtm_progress *p = &comm->progress;
+    pthread_mutex_lock(&p->lock);
+    bool started = p->started;
+    p->ends = true;
+    p->started = false;
+    pthread_cond_signal(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    if (started) pthread_join(p->thread, NULL);
+}
+
+static bool start(dtm_group *group, dtm_collective_request *request, dtm_status *status) {
+    dtm_progress *p = &group->comm->progress;
+    request->next = NULL;
+    request->group = group;
+    request->label = dtm_lane(group)->label;
+    request->microbatch = dtm_lane(group)->microbatch;
+    request->done = false;
+    pthread_mutex_lock(&p->lock);
+    bool ok = begin(group->comm, status);
+    if (ok) {
+        *p->last = request;
+        p->last = &request->next;
+        pthread_cond_signal(&p->work);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return ok;
+}
+
+bool dtm_all_reduce_start(dtm_group *group, dtm_algorithm algorithm, dtm_reduction reduction, dtm_reduce_type type,
+                          const void *input, void *output, int64_t count, void *scratch,
+                          dtm_collective_request *request, dtm_status *status) {
+    *request = (dtm_collective_request){.kind = DTM_COLLECTIVE_ALL_REDUCE, .algorithm = algorithm,
+                                        .reduction = reduction, .type = type, .input = input, .output = output,
+                                        .scratch = scratch, .count = count};
+    return start(group, request, status);
+}
+
+bool dtm_reduce_scatter_start(dtm_group *group, dtm_algorithm algorithm, dtm_reduction reduction, dtm_reduce_type type,
+                              const void *input, void *output, const int64_t *counts, void *scratch,
+                              dtm_collective_request *request, dtm_status *status) {
+    *request = (dtm_collective_request){.kind = DTM_COLLECTIVE_REDUCE_SCATTER, .algorithm = algorithm,
+                                        .reduction = reduction, .type = type, .input = input, .output = output,
+                                        .scratch = scratch, .counts = counts};
+    return start(group, request, status);
+}
+
+bool dtm_all_gather_start(dtm_group *group, dtm_algorithm algorithm, const void *input, void *output,
+                          const int64_t *bytes, dtm_collective_request *request, dtm_status *status) {
+    *request = (dtm_collective_request){.kind = DTM_COLLECTIVE_ALL_GATHER, .algorithm = algorithm, .input = input,
+                                        .output = output, .counts = bytes};
+    return start(group, request, status);
+}
+
+bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status) {
+    dtm_progress *p = &request->group->comm->progress;
+    pthread_mutex_lock(&p->lock);
+    p->hurries = true;
+    while (!request->done) pthread_cond_wait(&p->done, &p->lock);
+    p->hurries = false;
+    pthread_mutex_unlock(&p->lock);
+    if (!request->status.failed) return true;
+    *status = request->status;
+    return false;
+}
