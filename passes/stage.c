@@ -18,16 +18,20 @@
 
 int stage_at(const stages *s, int rank, int chunk) { return dtm_timeline_stage(s->places, rank, chunk); }
 
-int stage_chunk(const stages *s, int stage) {
+int stage_chunk(const stages *s, int stage, int direction) {
     int rank, chunk;
-    dtm_timeline_place(s->places, stage, 0, &rank, &chunk);
+    dtm_timeline_place(s->places, stage, direction, &rank, &chunk);
     return chunk;
 }
 
-int stage_rank(const stages *s, int stage) {
+int stage_rank(const stages *s, int stage, int direction) {
     int rank, chunk;
-    dtm_timeline_place(s->places, stage, 0, &rank, &chunk);
+    dtm_timeline_place(s->places, stage, direction, &rank, &chunk);
     return rank;
+}
+
+void stage_holders(const stages *s, int stage, bool *ranks) {
+    for (int d = 0; d < stage_directions(s); d++) ranks[stage_rank(s, stage, d)] = true;
 }
 
 int stage_lowest(const stages *s) {
@@ -118,11 +122,6 @@ static bool find_places(stages *s, const dtm_timeline_problem *problem) {
     const char *schedule = dtm_string_text(module->context, rule->schedule);
     int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies;
     bool searches = strcmp(schedule, "auto") == 0 && problem->units;
-    if (dtm_timeline_placement(schedule) == DTM_PLACE_BIDIRECTIONAL) {
-        dtm_error(module->context, rule->span, 601, "the schedule `%s`: this version does not hold a stage on two ranks", schedule);
-        dtm_help(module->context, "schedule = dualpipev holds each once");
-        return false;
-    }
     if (searches && !search(s, problem)) return false;
     if (!searches && strcmp(schedule, "sequential") && strcmp(schedule, "auto")) {
         int counted = microbatches < INT32_MAX ? (int)microbatches : INT32_MAX;

@@ -67,8 +67,12 @@ typedef struct stages {
 
 /* ---- stage.c: where stages lie ---- */
 
-int stage_rank(const stages *s, int stage);
-int stage_chunk(const stages *s, int stage);
+/* Of a direction: with two of them a stage lies on two ranks. */
+int stage_rank(const stages *s, int stage, int direction);
+int stage_chunk(const stages *s, int stage, int direction);
+static inline int stage_directions(const stages *s) { return s->places->directions; }
+/* Marks the ranks that have a stage. */
+void stage_holders(const stages *s, int stage, bool *ranks);
 int stage_at(const stages *s, int rank, int chunk);
 static inline int64_t stage_copies(const stages *s, int stage) { return s->first[stage + 1] - s->first[stage]; }
 /* The first and the last stage that have copies, in the order in which forward runs them. */

@@ -28,6 +28,7 @@ typedef struct emitter {
     bool **needed;        /* the same, by operator: what runs anywhere, and is read here */
     dtm_value **arriving; /* by chunk and carry: from the stage before */
     dtm_value **first;    /* the same: what it begins with in this chunk */
+    bool **added;         /* by chunk + 1 and value of the loop: over the directions */
     dtm_value **handed;   /* by chunk: what it hands to another chunk of the rank, in the order of the cut */
     pending_carry *carries;
     size_t n_carries, cap_carries;
@@ -37,6 +38,11 @@ typedef struct emitter {
 static const dtm_op_data *get(const emitter *e, dtm_op op) { return &e->from->ops[op]; }
 static dtm_op def_of(const emitter *e, dtm_value value) { return e->from->values[value].def; }
 static int stage_of_chunk(const emitter *e, int chunk) { return stage_at(e->s, e->rank, chunk); }
+static int direction_of(const emitter *e, int chunk) { return dtm_timeline_direction(e->s->places, chunk); }
+/* Where the chunk at hand sends to, or has from. */
+static int rank_of_stage(const emitter *e, int stage) { return stage_rank(e->s, stage, direction_of(e, e->chunk)); }
+/* Of what has stages on two ranks, after the loop: the one that adds it to sums over all copies. */
+static bool counts(const emitter *e, int chunk) { return direction_of(e, chunk) == 0; }
 
 /* ---- what runs here ---- */
 
@@ -175,29 +181,22 @@ static dtm_value term_of(emitter *e, dtm_builder *b, dtm_op op, dtm_value value)
 
 /* ---- sums over ranks ---- */
 
-/* Adds up what the ranks have, on those that want it. */
-static dtm_value add_over_ranks(emitter *e, dtm_builder *b, dtm_value value, dtm_value term) {
+/* Of members of which this rank is one: the sum of what they have, 0: nothing. */
+static dtm_value sum_over(emitter *e, dtm_builder *b, dtm_value value, dtm_value term, const bool *members, const char *why) {
     const stages *s = e->s;
-    const stage_home *home = &s->home[value], *target = &s->target[value];
-    int axis = s->rule->axis, members = 0, owner = stage_owner(home);
+    int axis = s->rule->axis, count = 0;
     uint64_t mask = 0;
-    bool joins = false, adds = home->kind == HOME_SUM ? home->ranks[e->rank] : owner == e->rank;
     for (int r = 0; r < s->n_ranks; r++) {
-        bool gives = home->kind == HOME_SUM ? home->ranks[r] : owner == r;
-        if (!gives && target->kind != HOME_ALL && !target->ranks[r]) continue;
-        if (r < 53) mask |= UINT64_C(1) << r;
-        joins |= r == e->rank;
-        members++;
+        if (members[r] && r < 53) mask |= UINT64_C(1) << r;
+        count += members[r];
     }
-    if (!joins) return 0;
-    if (members == 1) return term;
     dtm_type plain = e->from->values[value].type;
     dtm_type_data data = e->to->types[plain];
     data.sum |= (uint16_t)(1 << axis);
     dtm_type pending = dtm_type_intern(e->to, &data);
     const char *name = name_of(e, value);
-    b->why = dtm_string_of(e->to->context, "stages on several ranks have a part in it");
-    if (adds && term) {
+    b->why = dtm_string_of(e->to->context, why);
+    if (term) {
         dtm_attributes attributes = dtm_attributes_default(DTM_OP_AS_TERM);
         attributes.axes = (uint16_t)(1 << axis);
         attributes.number[DTM_AS_TERM_OWN] = 1;
@@ -210,10 +209,39 @@ static dtm_value add_over_ranks(emitter *e, dtm_builder *b, dtm_value value, dtm
     }
     dtm_attributes attributes = dtm_attributes_default(DTM_OP_ALL_REDUCE);
     attributes.axes = (uint16_t)(1 << axis);
-    if (members < s->n_ranks && s->n_ranks <= 53) attributes.number[DTM_COLLECTIVE_MEMBERS] = (double)mask;
+    if (count < s->n_ranks && s->n_ranks <= 53) attributes.number[DTM_COLLECTIVE_MEMBERS] = (double)mask;
     return dtm_result(
         e->to,
         dtm_build_op(b, DTM_OP_ALL_REDUCE, &term, 1, &attributes, &plain, 1, dtm_arena_printf(s->scratch, "%s.all", name)), 0);
+}
+
+/* Adds up what the ranks have, on those that want it. */
+static dtm_value add_over_ranks(emitter *e, dtm_builder *b, dtm_value value, dtm_value term) {
+    const stages *s = e->s;
+    const stage_home *home = &s->home[value], *target = &s->target[value];
+    int count = 0, owner = stage_owner(home);
+    bool adds = home->kind == HOME_SUM ? home->ranks[e->rank] : owner == e->rank;
+    bool *members = dtm_arena_alloc(s->scratch, (size_t)s->n_ranks);
+    for (int r = 0; r < s->n_ranks; r++) {
+        bool gives = home->kind == HOME_SUM ? home->ranks[r] : owner == r;
+        members[r] = gives || target->kind == HOME_ALL || target->ranks[r];
+        count += members[r];
+    }
+    if (!members[e->rank]) return 0;
+    if (count == 1) return term;
+    return sum_over(e, b, value, adds ? term : 0, members, "stages on several ranks have a part in it");
+}
+
+/* What the copies of a stage on two ranks accumulated, each for the microbatches of its direction, is added up where it is
+ * first read after the loop. */
+static void add_directions(emitter *e, dtm_builder *b, dtm_value value) {
+    const stages *s = e->s;
+    dtm_op def = def_of(e, value);
+    if (stage_directions(s) < 2 || !stage_in_loop(s, def) || !s->around[def] || e->added[e->chunk + 1][value]) return;
+    e->added[e->chunk + 1][value] = true;
+    bool *members = dtm_arena_alloc(s->scratch, (size_t)s->n_ranks);
+    stage_holders(s, stage_of_chunk(e, e->chunk), members);
+    e->map[e->chunk + 1][value] = sum_over(e, b, value, e->map[e->chunk + 1][value], members, "the stage lies on two ranks");
 }
 
 /* After the maker of a value: the sum over ranks, if it is wanted. */
@@ -271,7 +299,8 @@ static dtm_value first_carried(emitter *e, dtm_builder *b, dtm_op op) {
     /* A sum: what it begins with is added once, by whoever has it. After the loop by the first chunk of its rank. */
     dtm_value first = 0;
     bool earlier = false;
-    for (int c = 0; c < e->chunk; c++) earlier |= stage_copies(s, stage_of_chunk(e, c)) > 0;
+    for (int c = 0; c < e->chunk; c++) earlier |= counts(e, c) && stage_copies(s, stage_of_chunk(e, c)) > 0;
+    earlier |= !stage_in_loop(e->s, op) && !counts(e, e->chunk);
     if (stage_in_loop(e->s, op) || !earlier) first = term_of(e, b, op, data->operands[0]);
     return first ? first : zero(b, e->from->values[data->results[0]].type, name_of(e, data->results[0]));
 }
@@ -307,7 +336,7 @@ static void emit_last_after(emitter *e, dtm_op op, dtm_region to) {
     dtm_value sum = 0;
     for (int chunk = 0; chunk < s->chunks; chunk++) {
         dtm_value next = e->map[chunk + 1][data->operands[0]];
-        if (!next || (!carry && stage_of_chunk(e, chunk) != stage_highest(s))) continue;
+        if (!next || !counts(e, chunk) || (!carry && stage_of_chunk(e, chunk) != stage_highest(s))) continue;
         copy_op(e, op, to, &next);
         b = builder_at(e, op, to);
         sum = plus(&b, sum, e->map[0][data->results[0]], name_of(e, data->results[0]));
@@ -339,6 +368,7 @@ static void emit_here(emitter *e, dtm_op op, dtm_region to) {
     for (uint32_t i = 0; i < data->n_operands; i++) {
         dtm_op def = def_of(e, data->operands[i]);
         bool sums = def && e->chunk < 0 && (stage_in_loop(e->s, def) || s->home[data->operands[i]].kind == HOME_SUM);
+        if (def && s->around[op] && s->part[op] == PART_AFTER) add_directions(e, &b, data->operands[i]);
         operands[i] = sums ? over_chunks(e, &b, data->operands[i]) : mapped(e, data->operands[i], e->chunk);
     }
     if (stage_is_carried(s, op)) operands[0] = e->first[e->chunk][op];
@@ -369,6 +399,12 @@ static void begin_carries(emitter *e, dtm_op repeat, dtm_region to) {
         dtm_builder b = builder_at(e, op, to);
         e->first[e->chunk][op] = first_carried(e, &b, op);
     }
+}
+
+/* Chunks by their stages: so ranks that hold the same ones come to them in the same order. */
+static int chunk_in_order(const emitter *e, int k) {
+    bool turned = stage_directions(e->s) == 2 && stage_of_chunk(e, 0) > stage_of_chunk(e, 1);
+    return turned ? e->s->chunks - 1 - k : k;
 }
 
 static void emit_repeat(emitter *e, dtm_op op, dtm_region to, int chunk) {
@@ -418,7 +454,7 @@ static void emit_region(emitter *e, dtm_region from, dtm_region to) {
         if (!data->body) emit_op(e, op, to);
         else if (stage_is_split(e->s, data)) {
             if (e->chunk >= 0) emit_repeat(e, op, to, e->chunk);
-            for (int chunk = 0; e->chunk < 0 && chunk < e->s->chunks; chunk++) emit_repeat(e, op, to, chunk);
+            for (int k = 0; e->chunk < 0 && k < e->s->chunks; k++) emit_repeat(e, op, to, chunk_in_order(e, k));
         } else if (has_any(e, data->body, e->chunk)) {
             dtm_builder b = builder_at(e, op, to);
             dtm_op made = dtm_build_region(&b, data->kind, &data->attributes);
@@ -457,7 +493,7 @@ static dtm_value leaving(emitter *e, const stage_item *item, dtm_region to) {
 static dtm_attributes message_attributes(const emitter *e, dtm_op_kind kind, int stage) {
     dtm_attributes attributes = dtm_attributes_default(kind);
     attributes.axes = (uint16_t)(1 << e->s->rule->axis);
-    attributes.number[DTM_MESSAGE_PEER] = stage_rank(e->s, stage);
+    attributes.number[DTM_MESSAGE_PEER] = rank_of_stage(e, stage);
     return attributes;
 }
 
@@ -466,8 +502,8 @@ static void receive(emitter *e, const stage_cut *cut, int from, dtm_region to) {
     if (!cut->count) return;
     dtm_builder b = dtm_builder_at_end(e->to, to);
     b.place = e->s->rule->place;
-    if (stage_rank(e->s, from) == e->rank) {
-        const dtm_value *handed = e->handed[stage_chunk(e->s, from)];
+    if (rank_of_stage(e, from) == e->rank) {
+        const dtm_value *handed = e->handed[stage_chunk(e->s, from, direction_of(e, e->chunk))];
         for (size_t i = 0; i < cut->count; i++) set_arrived(e, &cut->items[i], handed[i]);
         return;
     }
@@ -487,7 +523,7 @@ static void send(emitter *e, const stage_cut *cut, int peer, dtm_region to) {
     if (!cut->count) return;
     dtm_value *values = dtm_arena_alloc(e->s->scratch, cut->count * sizeof *values);
     for (size_t i = 0; i < cut->count; i++) values[i] = leaving(e, &cut->items[i], to);
-    if (stage_rank(e->s, peer) == e->rank) { /* handed over within the rank */
+    if (rank_of_stage(e, peer) == e->rank) { /* handed over within the rank */
         e->handed[e->chunk] = values;
         return;
     }
@@ -525,9 +561,22 @@ static void emit_stage(emitter *e, stage_part part, dtm_region loop) {
     }
 }
 
+/* Of two directions each has its own microbatches, so the loop has an order from the beginning: one after the other. */
+static dtm_string order_of_directions(const emitter *e) {
+    dtm_text text = {e->s->scratch, NULL, 0, 0};
+    int microbatches = (int)get(e, e->s->loop)->attributes.copies, first = (microbatches + 1) / 2;
+    for (int m = 0; m < microbatches; m++) {
+        int chunk = m >= first, number = chunk ? m - first : m;
+        dtm_text_printf(&text, "%sF%d.%d B%d.%d", m ? " " : "", number, chunk, number, chunk);
+    }
+    return dtm_string_of(e->to->context, text.data);
+}
+
 static void emit_loop(emitter *e) {
     dtm_builder b = builder_at(e, e->s->loop, e->to->body);
-    dtm_op loop = dtm_build_region(&b, DTM_OP_MICROBATCH, &get(e, e->s->loop)->attributes);
+    dtm_attributes attributes = get(e, e->s->loop)->attributes;
+    if (stage_directions(e->s) == 2) attributes.order = order_of_directions(e);
+    dtm_op loop = dtm_build_region(&b, DTM_OP_MICROBATCH, &attributes);
     dtm_region body = dtm_op_get(e->to, loop)->body;
     for (e->chunk = 0; e->chunk < e->s->chunks; e->chunk++) emit_stage(e, PART_FORWARD, body);
     for (e->chunk = e->s->chunks - 1; e->chunk >= 0; e->chunk--) emit_stage(e, PART_BACKWARD, body);
@@ -550,6 +599,30 @@ static void gather_sums(emitter *e) {
     }
 }
 
+/* ---- what nothing reads ---- */
+
+static void mark_live(dtm_module *module, bool *live, dtm_op op) {
+    if (!op || live[op]) return;
+    live[op] = true;
+    const dtm_op_data *data = dtm_op_get(module, op);
+    for (uint32_t i = 0; i < data->n_operands; i++) mark_live(module, live, dtm_value_get(module, data->operands[i])->def);
+    mark_live(module, live, dtm_enclosing(module, op, DTM_OP_NONE));
+}
+
+/* Of a stage on two ranks, one does not count what the other counts. */
+static void remove_unread(dtm_module *module, dtm_arena *arena) {
+    dtm_op_list ops = dtm_ops_in_order(module, arena);
+    bool *live = dtm_arena_alloc(arena, module->n_ops * sizeof *live);
+    for (size_t i = 0; i < ops.count; i++) {
+        const dtm_op_data *op = dtm_op_get(module, ops.items[i]);
+        bool source = op->kind == DTM_OP_INPUT || op->kind == DTM_OP_WEIGHT || op->kind == DTM_OP_STATE;
+        bool joins = op->kind == DTM_OP_RECEIVE || dtm_along_pipeline(module, op); /* others wait for it */
+        if ((!op->body && !op->n_results) || source || joins) mark_live(module, live, ops.items[i]);
+    }
+    for (size_t i = ops.count; i-- > 0;)
+        if (!live[ops.items[i]]) dtm_op_remove(module, ops.items[i]);
+}
+
 dtm_module *stage_emit(stages *s, int rank) {
     emitter e = {.s = s, .from = s->module, .to = dtm_module_like(s->module), .rank = rank, .chunk = -1};
     e.to->of_ranks = true;
@@ -558,6 +631,8 @@ dtm_module *stage_emit(stages *s, int rank) {
     e.map = dtm_arena_alloc(s->scratch, maps * sizeof *e.map);
     e.needed = dtm_arena_alloc(s->scratch, maps * sizeof *e.needed);
     for (size_t i = 0; i < maps; i++) e.map[i] = dtm_arena_alloc(s->scratch, s->n_values * sizeof **e.map);
+    e.added = dtm_arena_alloc(s->scratch, maps * sizeof *e.added);
+    for (size_t i = 0; i < maps; i++) e.added[i] = dtm_arena_alloc(s->scratch, s->n_values * sizeof **e.added);
     for (size_t i = 0; i < maps; i++) e.needed[i] = dtm_arena_alloc(s->scratch, s->n_ops * sizeof **e.needed);
     e.arriving = dtm_arena_alloc(s->scratch, (size_t)s->chunks * sizeof *e.arriving);
     e.first = dtm_arena_alloc(s->scratch, (size_t)s->chunks * sizeof *e.first);
@@ -582,5 +657,6 @@ dtm_module *stage_emit(stages *s, int rank) {
     }
     for (size_t i = 0; i < e.n_carries; i++)
         dtm_op_get(e.to, e.carries[i].made)->operands[1] = mapped(&e, e.carries[i].next, e.carries[i].chunk);
+    if (stage_directions(s) == 2) remove_unread(e.to, s->scratch);
     return e.to;
 }

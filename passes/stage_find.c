@@ -348,7 +348,7 @@ static void mark_reading(stages *s, dtm_op op, bool *ranks) {
     int stage = s->stage[s->unit[op]];
     if (!stage_in_loop(s, op)) return;
     for (int k = 0; k < s->count; k++)
-        if (stage == k || (stage == STAGE_COPIES && stage_copies(s, k))) ranks[stage_rank(s, k)] = true;
+        if (stage == k || (stage == STAGE_COPIES && stage_copies(s, k))) stage_holders(s, k, ranks);
 }
 
 /* The ranks that read what is made before the loop: of a weight, those that hold it. */
@@ -390,12 +390,12 @@ static void add_terms(stages *s, dtm_value value, bool *ranks) {
     const dtm_op_data *data = get(s, def);
     if (s->around[def]) {
         for (int k = 0; k < s->count; k++)
-            if (stage_copies(s, k)) ranks[stage_rank(s, k)] = true;
+            if (stage_copies(s, k)) stage_holders(s, k, ranks);
         if (data->kind != DTM_OP_CARRY && data->kind != DTM_OP_ADD) return;
     }
     if (!s->summed[value]) {
         int stage = stage_of_value(s, value);
-        ranks[stage_rank(s, stage >= 0 ? stage : 0)] = true;
+        stage_holders(s, stage >= 0 ? stage : 0, ranks);
     } else if (data->kind == DTM_OP_ADD && !s->around[def]) {
         add_terms(s, data->operands[0], ranks);
         add_terms(s, data->operands[1], ranks);
@@ -451,12 +451,12 @@ static void home_of_op(stages *s, dtm_op op) {
     }
     if (is_last_of_split(s, op)) {
         stage_home made = {HOME_SUM, no_ranks(s)};
-        for (int k = 0; k < s->count; k++)
-            if (stage_copies(s, k)) made.ranks[stage_rank(s, k)] = true;
+        for (int k = 0; k < s->count; k++) /* of a stage on two ranks, one adds */
+            if (stage_copies(s, k)) made.ranks[stage_rank(s, k, 0)] = true;
         dtm_op carry = stage_carry_of(s, data->operands[0]);
         if (!carry) { /* one copy's value */
             memset(made.ranks, 0, (size_t)s->n_ranks * sizeof *made.ranks);
-            made.ranks[stage_rank(s, stage_highest(s))] = true;
+            made.ranks[stage_rank(s, stage_highest(s), 0)] = true;
         } else if (def_of(s, get(s, carry)->operands[0])) { /* what the repeat begins with */
             const stage_home *first = &s->home[get(s, carry)->operands[0]];
             if (first->kind != HOME_SUM) made.ranks[stage_owner(first)] = true;
@@ -514,7 +514,7 @@ static void find_homes(stages *s) {
             if (!s->around[op]) {
                 home = (stage_home){HOME_SUM, no_ranks(s)};
                 if (s->stage[s->unit[op]] == STAGE_SPREAD) add_terms(s, data->operands[0], home.ranks);
-                else home.ranks[stage_rank(s, s->stage[s->unit[op]] >= 0 ? s->stage[s->unit[op]] : 0)] = true;
+                else stage_holders(s, s->stage[s->unit[op]] >= 0 ? s->stage[s->unit[op]] : 0, home.ranks);
             }
             s->home[data->results[0]] = home;
         } else if (s->part[op] == PART_AFTER) home_of_op(s, op);
