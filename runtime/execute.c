@@ -7,6 +7,7 @@
 #include "runtime/checkpoint.h"
 #include "runtime/data.h"
 #include "runtime/replicas.h"
+#include "runtime/simulate.h"
 
 #include <math.h>
 #include <string.h>
@@ -335,6 +336,7 @@ static uint32_t end_copy(dtm_rank *rank, walk *w, uint32_t at) {
 
 static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *status) {
     const dtm_plan_instruction *at = &rank->plan->instructions[index];
+    if (rank->options->simulate && dtm_simulate(rank, at)) return true;
     switch (at->kind) {
     case DTM_PLAN_KERNEL:
         return launch(rank, at, status);

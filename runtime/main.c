@@ -2,6 +2,7 @@
  */
 #include "runtime/checkpoint.h"
 #include "runtime/info.h"
+#include "runtime/links.h"
 #include "runtime/options.h"
 #include "runtime/plan.h"
 #include "runtime/run.h"
@@ -66,7 +67,10 @@ static int run_local(dtm_program_run *run) {
                         (long long)run->plan->ranks, launcher_size());
         return fail(&status);
     }
-    if (dtm_local_run((int)run->plan->ranks, dtm_run_rank, run, &status)) return 0;
+    dtm_links links;
+    dtm_local_options options = {.links = run->options->links ? &links : NULL};
+    if (options.links && !dtm_links_read(run->options->links, run->plan->ranks, &links, &status)) return fail(&status);
+    if (dtm_local_run_with((int)run->plan->ranks, &options, dtm_run_rank, run, &status)) return 0;
     dtm_checkpoint_discard_all();
     return fail(&status);
 }

@@ -47,6 +47,11 @@ static const char train_text[] =
     "    --save-weights F.safetensors   the weights after the last step, whole, whatever the mesh\n"
     "    --save-grads F.safetensors     the gradients of the last step, before clipping\n"
     "\n"
+    "to try a machine that is not there\n"
+    "    --simulate             with --local: kernels do not compute but sleep for the time that the program's machine\n"
+    "                           needs by the cost model; losses mean nothing. With --links, two cores show how many\n"
+    "                           ranks would spend their time\n"
+    "\n"
     "what it tells\n"
     "    --log F.jsonl          one JSON object a line: a header that records the run, then one a step\n"
     "    --profile              at the end, where the time went: by kind of work and by operator\n"
@@ -69,6 +74,8 @@ static const char eval_text[] =
 static const char shared_text[] =
     "how it runs\n"
     "    --local                ranks are threads of this process; without mpirun\n"
+    "    --links F              with --local: messages take as long as the `machine { .. }` section of F says, by the\n"
+    "                           bandwidth and latency of its node and network\n"
     "    --threads N            threads of a rank; by default the node's cores are shared among its ranks, and pinned\n"
     "    --deadline S           seconds after which an operation between ranks counts as hung: it is named, with the\n"
     "                           ranks that came and those that did not, and the run ends (default 600; 0: never)\n"
@@ -116,7 +123,7 @@ typedef struct flag {
     void *target;
 } flag;
 
-enum { FLAGS = 16 };
+enum { FLAGS = 18 };
 
 static void flags_of(dtm_options *o, flag flags[FLAGS]) {
     const flag all[FLAGS] = {
@@ -134,6 +141,8 @@ static void flags_of(dtm_options *o, flag flags[FLAGS]) {
         {"--quiet", FLAG_SWITCH, FOR_RUN, &o->quiet},
         {"--check-replicas", FLAG_SWITCH, FOR_RUN, &o->check_replicas},
         {"--deadline", FLAG_SECONDS, FOR_RUN, NULL},
+        {"--links", FLAG_TEXT, FOR_RUN, &o->links},
+        {"--simulate", FLAG_SWITCH, FOR_TRAIN, &o->simulate},
         {"--json", FLAG_SWITCH, FOR_INFO, &o->json},
         {NULL, FLAG_SWITCH, 0, NULL},
     };
@@ -240,6 +249,12 @@ static bool take(dtm_options *o, const flag *flags, int commands, int *at, dtm_s
 
 static bool finish(dtm_options *o, dtm_status *status) {
     if (o->command != DTM_COMMAND_TRAIN && o->command != DTM_COMMAND_EVAL) return true;
+    if (o->links && !o->local)
+        return dtm_status_fail(status, "--links is for --local: with mpirun messages go over the links that there are");
+    if (o->simulate && !o->local) return dtm_status_fail(status, "--simulate is for --local: add it");
+    const char *file = o->load ? "--load" : o->save_weights ? "--save-weights" : o->save_grads ? "--save-grads" : NULL;
+    if (o->simulate && (file || o->check_replicas))
+        return dtm_status_fail(status, "with --simulate nothing is computed: leave out %s", file ? file : "--check-replicas");
     if (!o->data) return dtm_status_fail(status, "%s wants --data F: a text, or tokens (--help)", o->argv[1]);
     bool tensors = dtm_data_is_safetensors(o->data);
     if (tensors && o->format_given)

@@ -21,6 +21,8 @@ typedef struct dtm_options {
     const char *program; /* argv[0] */
     const char *about;   /* DTM_COMMAND_HELP: the command it was asked for, or NULL */
     const char *data, *load, *log, *save_weights, *save_grads;
+    const char *links; /* of --local: the file of a machine */
+    bool simulate;
     dtm_data_format format;
     bool format_given, seed_given, deadline_given;
     int64_t steps; /* -1: not given */

@@ -22,6 +22,12 @@ typedef struct operator_time {
     dtm_profile_entry time;
 } operator_time;
 
+/* Time of one kind of work: measured, and by the model of the program's machine. */
+typedef struct kind_time {
+    dtm_profile_entry measured;
+    double predicted;
+} kind_time;
+
 static void add(dtm_profile_entry *to, const dtm_profile_entry *entry) {
     to->seconds += entry->seconds;
     to->work += entry->work;
@@ -47,16 +53,33 @@ static void print_line(const char *name, const dtm_profile_entry *e, int64_t ste
     printf("\n");
 }
 
+static void print_predicted(const char *name, const kind_time *k, int64_t steps, double seconds) {
+    char predicted[40] = "";
+    if (k->predicted > 0)
+        snprintf(predicted, sizeof predicted, "%9.3f ms predicted", 1e3 * k->predicted / (double)steps);
+    printf("  %-20s %9.3f ms %5.1f%%  %22s", name, 1e3 * k->measured.seconds / (double)steps,
+           100 * k->measured.seconds / seconds, predicted);
+    if (k->measured.work > 0) printf("  %8.2f GFLOP/s", k->measured.work / k->measured.seconds * 1e-9);
+    printf("\n");
+}
+
+/* What is predicted is of the machine that the program names, each instruction by itself: it knows nothing of waiting. */
 static void print_categories(const dtm_rank *rank, int64_t steps, double seconds) {
-    dtm_profile_entry sums[DTM_PLAN_CATEGORIES] = {{0}}, rest = {.seconds = seconds};
-    for (uint32_t i = 0; i < rank->plan->n_instructions; i++)
-        add(&sums[rank->plan->instructions[i].category], &rank->profile[i]);
-    printf("\nby kind of work, a step\n");
-    for (int c = 0; c < DTM_PLAN_CATEGORIES; c++) {
-        rest.seconds -= sums[c].seconds;
-        if (sums[c].runs) print_line(categories[c], &sums[c], steps, seconds);
+    kind_time sums[DTM_PLAN_CATEGORIES] = {{{0}, 0}}, rest = {.measured.seconds = seconds}, all = rest;
+    for (uint32_t i = 0; i < rank->plan->n_instructions; i++) {
+        const dtm_plan_instruction *at = &rank->plan->instructions[i];
+        double predicted = at->seconds * (double)rank->profile[i].runs;
+        add(&sums[at->category].measured, &rank->profile[i]);
+        sums[at->category].predicted += predicted;
+        all.predicted += predicted;
     }
-    print_line("the rest", &rest, steps, seconds);
+    printf("\nby kind of work, a step, and what the cost model predicts for the program's machine\n");
+    for (int c = 0; c < DTM_PLAN_CATEGORIES; c++) {
+        rest.measured.seconds -= sums[c].measured.seconds;
+        if (sums[c].measured.runs) print_predicted(categories[c], &sums[c], steps, seconds);
+    }
+    print_predicted("the rest", &rest, steps, seconds);
+    print_predicted("all", &all, steps, seconds);
 }
 
 static void print_operators(const dtm_rank *rank, int64_t steps, double seconds) {

@@ -84,6 +84,7 @@ struct dtm_rank {
     dtm_gradient_file *gradients; /* set in the step whose gradients are saved */
     dtm_profile_entry *profile;   /* by instruction; NULL: not asked for */
     int64_t replicas_compared;    /* with --check-replicas */
+    double simulated;             /* with --simulate: until when the rank has computed; monotonic seconds */
 };
 
 /* Fills a zeroed rank, all but weights and data, and compares what must be alike on all ranks. All ranks call it; where

@@ -5,6 +5,7 @@
 #include "runtime/data.h"
 #include "runtime/info.h"
 #include "runtime/profile.h"
+#include "runtime/simulate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -127,6 +128,9 @@ static bool prepare(session *s, dtm_status *status) {
     if (!ok) status->failed = true;
     if (!dtm_comm_agree(rank->comm, status)) return false;
     s->tokens = tokens_of(rank->plan);
+    if (options->simulate && is_first(s))
+        fprintf(stderr, "simulated: kernels sleep for their modelled time; losses and gradient norms mean nothing\n");
+    if (options->simulate) return true;
     if (!options->load)
         dtm_rank_initialize(rank);
     else if (!dtm_weights_load(rank, options->load, status))
@@ -166,6 +170,7 @@ static bool run_steps(session *s, dtm_status *status) {
     dtm_rank *rank = &s->rank;
     const char *gradients = rank->options->save_grads;
     double begin = now(), before = begin;
+    dtm_simulate_begin(rank);
     for (int64_t step = 0; step < s->steps; step++) {
         bool last = step + 1 == s->steps;
         if (last && gradients && !dtm_gradients_begin(rank, gradients, status)) return false;
@@ -175,6 +180,7 @@ static bool run_steps(session *s, dtm_status *status) {
         before = after;
         if (last && gradients && !dtm_gradients_end(rank, status)) return false;
     }
+    dtm_simulate_end(rank);
     s->seconds = now() - begin;
     return true;
 }

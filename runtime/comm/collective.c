@@ -52,10 +52,14 @@ typedef struct reducer {
     int64_t element_bytes;
 } reducer;
 
-static reducer reducer_of(dtm_reduction reduction, dtm_reduce_type type) {
+static void add_nothing(void *target, const void *first, const void *second, int64_t count) {
+    (void)target, (void)first, (void)second, (void)count;
+}
+
+static reducer reducer_of(const dtm_group *group, dtm_reduction reduction, dtm_reduce_type type) {
     static void (*const table[2][DTM_REDUCE_TYPES])(void *, const void *, const void *, int64_t) = {
         {sum_f32, sum_f64, sum_i32}, {max_f32, max_f64, max_i32}};
-    return (reducer){table[reduction][type], dtm_reduce_type_bytes(type)};
+    return (reducer){group->comm->pretends ? add_nothing : table[reduction][type], dtm_reduce_type_bytes(type)};
 }
 
 /* ---- helpers ---- */
@@ -76,8 +80,8 @@ static int64_t offset_of(const int64_t *counts, int block) {
     return offset;
 }
 
-static void copy(void *target, const void *source, int64_t bytes) {
-    if (target != source && bytes > 0) memmove(target, source, (size_t)bytes);
+static void copy(const dtm_group *group, void *target, const void *source, int64_t bytes) {
+    if (target != source && bytes > 0 && !group->comm->pretends) memmove(target, source, (size_t)bytes);
 }
 
 static bool begin(dtm_group *group, dtm_collective_kind kind, dtm_algorithm algorithm, dtm_status *status) {
@@ -181,7 +185,7 @@ static bool all_reduce_ring(dtm_group *group, reducer reduce, const char *input,
 
 static bool all_reduce_doubling(dtm_group *group, reducer reduce, const char *input, char *output, int64_t count,
                                 char *landing, dtm_status *status) {
-    copy(output, input, count * reduce.element_bytes);
+    copy(group, output, input, count * reduce.element_bytes);
     for (int distance = 1; distance < group->size; distance *= 2) {
         int partner = group->index ^ distance;
         /* Both partners add the lower one's value first: the same operands in the same order, the same bits. */
@@ -218,7 +222,7 @@ static bool all_reduce_gather(dtm_group *group, reducer reduce, const char *inpu
     int64_t bytes = count * reduce.element_bytes;
     if (bytes == 0) return true;
     for (int i = 0; i < 2 * n; i++) dtm_lane(group)->requests[i].done = 1;
-    copy(gathered + group->index * bytes, input, bytes);
+    copy(group, gathered + group->index * bytes, input, bytes);
     for (int k = 1; k < n; k++) {
         int from = modulo(group->index - k, n);
         if (!dtm_receive_start(group, from, gathered + from * bytes, bytes, &dtm_lane(group)->requests[from], status))
@@ -238,14 +242,14 @@ static bool all_reduce_gather(dtm_group *group, reducer reduce, const char *inpu
 
 bool dtm_all_reduce(dtm_group *group, dtm_algorithm algorithm, dtm_reduction reduction, dtm_reduce_type type,
                     const void *input, void *output, int64_t count, void *scratch, dtm_status *status) {
-    reducer reduce = reducer_of(reduction, type);
+    reducer reduce = reducer_of(group, reduction, type);
     if (!begin(group, DTM_COLLECTIVE_ALL_REDUCE, algorithm, status)) return false;
     void *owned;
     bool ok = scratch_for(&scratch, &owned,
                           dtm_collective_scratch_bytes(DTM_COLLECTIVE_ALL_REDUCE, algorithm, group->size, group->index,
                                                        &count, reduce.element_bytes),
                           status);
-    if (ok && group->size == 1) copy(output, input, count * reduce.element_bytes);
+    if (ok && group->size == 1) copy(group, output, input, count * reduce.element_bytes);
     if (ok && group->size > 1) {
         bool (*run)(dtm_group *, reducer, const char *, char *, int64_t, char *, dtm_status *) =
             algorithm == DTM_ALGORITHM_RING       ? all_reduce_ring
@@ -287,7 +291,7 @@ static bool reduce_scatter_pairwise(dtm_group *group, reducer reduce, const char
     char *own = scratch + 2 * block;
     dtm_request *sends = dtm_lane(group)->requests + n, *receives = dtm_lane(group)->requests;
     for (int i = 0; i < 2 * n; i++) dtm_lane(group)->requests[i].done = 1;
-    copy(own, input + offset_of(counts, me) * bytes, block);
+    copy(group, own, input + offset_of(counts, me) * bytes, block);
     for (int k = 1; k < n; k++) {
         int to = (me + k) % n;
         const char *from = input + offset_of(counts, to) * bytes;
@@ -299,7 +303,7 @@ static bool reduce_scatter_pairwise(dtm_group *group, reducer reduce, const char
             const char *term = done == me ? own : scratch + (done % 2) * block;
             if (!dtm_wait(group, &receives[done], 1, status)) return false;
             if (done == 0)
-                copy(output, term, block);
+                copy(group, output, term, block);
             else
                 reduce.apply(output, output, term, counts[me]);
         }
@@ -311,7 +315,7 @@ static bool reduce_scatter_pairwise(dtm_group *group, reducer reduce, const char
 
 bool dtm_reduce_scatter(dtm_group *group, dtm_algorithm algorithm, dtm_reduction reduction, dtm_reduce_type type,
                         const void *input, void *output, const int64_t *counts, void *scratch, dtm_status *status) {
-    reducer reduce = reducer_of(reduction, type);
+    reducer reduce = reducer_of(group, reduction, type);
     if (!begin(group, DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, status)) return false;
     void *owned;
     bool ok = scratch_for(&scratch, &owned,
@@ -319,7 +323,7 @@ bool dtm_reduce_scatter(dtm_group *group, dtm_algorithm algorithm, dtm_reduction
                                                        group->index, counts, reduce.element_bytes),
                           status);
     if (ok && group->size == 1)
-        copy(output, input, counts[0] * reduce.element_bytes);
+        copy(group, output, input, counts[0] * reduce.element_bytes);
     else if (ok && algorithm == DTM_ALGORITHM_RING)
         ok = reduce_scatter_ring(group, reduce, input, output, counts, scratch, status);
     else if (ok)
@@ -346,7 +350,7 @@ bool dtm_all_gather(dtm_group *group, dtm_algorithm algorithm, const void *input
                     dtm_status *status) {
     if (!begin(group, DTM_COLLECTIVE_ALL_GATHER, algorithm, status)) return false;
     char *own = (char *)output + offset_of(bytes, group->index);
-    copy(own, input, bytes[group->index]);
+    copy(group, own, input, bytes[group->index]);
     bool ok = algorithm == DTM_ALGORITHM_RING ? all_gather_ring(group, output, bytes, status)
                                               : talk_to_all(group, own, bytes, true, output, bytes, status);
     dtm_operation_end(group);
@@ -361,7 +365,7 @@ bool dtm_all_to_all(dtm_group *group, dtm_algorithm algorithm, const void *input
               dtm_status_fail(status, "all_to_all on %s: rank %d sends itself %lld bytes and expects %lld", group->name,
                               group->comm->rank, (long long)send_bytes[me], (long long)receive_bytes[me]);
     if (ok)
-        copy((char *)output + offset_of(receive_bytes, me), (const char *)input + offset_of(send_bytes, me),
+        copy(group, (char *)output + offset_of(receive_bytes, me), (const char *)input + offset_of(send_bytes, me),
              send_bytes[me]);
     ok = ok && talk_to_all(group, input, send_bytes, false, output, receive_bytes, status);
     dtm_operation_end(group);

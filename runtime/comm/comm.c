@@ -65,6 +65,13 @@ void dtm_comm_pretend(dtm_comm *comm, bool pretends) {
     comm->pretends = pretends;
 }
 
+void dtm_comm_pace(dtm_comm *comm, void (*before)(void *argument), void (*after)(void *argument, double ended),
+                   void *argument) {
+    comm->before = before;
+    comm->after = after;
+    comm->pace_argument = argument;
+}
+
 void dtm_comm_observe(dtm_comm *comm, dtm_observer *observer, void *argument) {
     comm->observer = observer;
     comm->observer_argument = argument;
@@ -231,6 +238,7 @@ void dtm_group_microbatch(dtm_group *group, int64_t microbatch) {
 /* Fills in what is known before the transport has it. */
 static void begin_request(dtm_group *group, int member, void *data, int64_t bytes, bool sends, dtm_request *request) {
     dtm_group_lane *lane = dtm_lane(group);
+    dtm_pace_before(group->comm);
     request->data = data;
     request->bytes = bytes;
     request->owner = group->comm->rank;
@@ -307,6 +315,9 @@ static bool wait_for(dtm_group *group, dtm_request *requests, int count, dtm_sta
         ok = group->comm->transport->wait(group->comm, requests, count, status);
     }
     if (ok) observe_messages(group, requests, count);
+    double *ended = &group->comm->lanes[lane_of_thread].ended;
+    for (int i = 0; ok && i < count; i++)
+        if (requests[i].ended > *ended) *ended = requests[i].ended;
     return ok;
 }
 
@@ -351,8 +362,10 @@ void dtm_operation_begin(dtm_group *group, const char *name, int peer) {
     dtm_comm *comm = group->comm;
     dtm_lane_state *state = &comm->lanes[lane_of_thread];
     dtm_group_lane *lane = dtm_lane(group);
+    dtm_pace_before(comm);
     pthread_mutex_lock(&comm->lock);
     if (state->depth++ == 0) {
+        state->ended = 0;
         state->group = group;
         state->operation.started = dtm_comm_now();
         state->operation.peer = peer;
@@ -381,6 +394,7 @@ void dtm_operation_end(dtm_group *group) {
     pthread_mutex_lock(&comm->lock);
     if (--state->depth == 0) state->group = NULL;
     pthread_mutex_unlock(&comm->lock);
+    dtm_pace_after(comm, state->ended > 0 && state->operation.peer >= 0 ? state->ended : dtm_comm_now());
 }
 
 void dtm_operation_waits_for(dtm_comm *comm, const dtm_request *request) {

@@ -96,6 +96,10 @@ void dtm_comm_quiet(dtm_comm *comm);
 
 /* `local`, for simulation: while it is set, messages and sums take their time but no bytes move. */
 void dtm_comm_pretend(dtm_comm *comm, bool pretends);
+/* `before` is called before the rank's own thread starts something or waits, `after` when it has waited, with the time at
+ * which what it waited for was done. NULL: no more. */
+void dtm_comm_pace(dtm_comm *comm, void (*before)(void *argument), void (*after)(void *argument, double ended),
+                   void *argument);
 
 /* Ends all ranks, from any state, within seconds. The message is printed once: if several ranks fail together, by the
  * lowest of them. With mpi it does not return; with local the other ranks' operations fail as echoes. A status that is

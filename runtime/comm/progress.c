@@ -144,6 +144,7 @@ void dtm_progress_end(dtm_comm *comm) {
 
 static bool start(dtm_group *group, dtm_collective_request *request, dtm_status *status) {
     dtm_progress *p = &group->comm->progress;
+    dtm_pace_before(group->comm);
     request->next = NULL;
     request->group = group;
     request->label = dtm_lane(group)->label;
@@ -187,11 +188,13 @@ bool dtm_all_gather_start(dtm_group *group, dtm_algorithm algorithm, const void 
 
 bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status) {
     dtm_progress *p = &request->group->comm->progress;
+    dtm_pace_before(request->group->comm);
     pthread_mutex_lock(&p->lock);
     p->hurries = true;
     while (!request->done) pthread_cond_wait(&p->done, &p->lock);
     p->hurries = false;
     pthread_mutex_unlock(&p->lock);
+    dtm_pace_after(request->group->comm, request->ended);
     if (!request->status.failed) return true;
     *status = request->status;
     return false;

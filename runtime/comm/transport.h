@@ -60,6 +60,7 @@ typedef struct dtm_lane_state {
     const char *kind; /* "all_reduce", whatever the label is */
     int tag, depth;
     int64_t sent, sent_before; /* bytes: of all, and before the operation */
+    double ended;              /* the last of the messages that it waited for; 0: none */
 } dtm_lane_state;
 
 /* progress.c */
@@ -87,7 +88,19 @@ struct dtm_comm {
     dtm_observer *observer;
     void *observer_argument;
     bool pretends;
+    void (*before)(void *argument);
+    void (*after)(void *argument, double ended);
+    void *pace_argument;
 };
+/* Outside of any operation of the rank's own thread. */
+static inline void dtm_pace_before(dtm_comm *comm) {
+    if (comm->before && dtm_lane_of_thread() == LANE_OWN && comm->lanes[LANE_OWN].depth == 0)
+        comm->before(comm->pace_argument);
+}
+static inline void dtm_pace_after(dtm_comm *comm, double ended) {
+    if (comm->after && dtm_lane_of_thread() == LANE_OWN && comm->lanes[LANE_OWN].depth == 0)
+        comm->after(comm->pace_argument, ended);
+}
 
 double dtm_comm_now(void); /* seconds, monotonic */
 
