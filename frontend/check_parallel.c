@@ -133,7 +133,7 @@ static bool refuse_two(dtm_checker *c, dtm_span span) {
     return false;
 }
 
-static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_names *names) {
+static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_names *names, const dtm_entries *sets) {
     dtm_settings *settings = &c->module->settings;
     dtm_pipeline_rule rule = {.present = true, .span = s->span, .repeat = s->names.items[0].text};
     dtm_entries entries = {0};
@@ -152,6 +152,7 @@ static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_na
     if (!c->dump && !is_repeat(names, rule.repeat)) return unknown_repeat(c, names, s->names.items[0].span, rule.repeat);
     for (size_t i = 0; i < s->bindings.count; i++)
         dtm_entries_add(c, &entries, s->bindings.items[i].name, s->bindings.items[i].value);
+    dtm_entries_override(c, &entries, sets, pipeline_words, DTM_COUNT(pipeline_words));
     if (!dtm_entries_check(c, &entries, "a pipeline", pipeline_words, DTM_COUNT(pipeline_words))) return false;
     const dtm_expr *schedule = dtm_entries_find(c, &entries, "schedule");
     const dtm_expr *microbatches = dtm_entries_find(c, &entries, "microbatches");
@@ -214,9 +215,9 @@ static bool read_dims(dtm_checker *c, const dtm_statement *s, dtm_splits_rule *r
     return true;
 }
 
-static bool read_splits(dtm_checker *c, const dtm_statement *s, const model_names *names) {
+static bool read_splits(dtm_checker *c, const dtm_statement *s, const model_names *names, const dtm_entries *sets) {
     dtm_settings *settings = &c->module->settings;
-    if (is_pipeline(c, s, names)) return read_pipeline(c, s, names);
+    if (is_pipeline(c, s, names)) return read_pipeline(c, s, names, sets);
     if (!refuse_splits(c, s)) return false;
     dtm_splits_rule rule = {.axis = dtm_checker_axis(c, s->name), .by_cost = s->by_cost, .span = s->span};
     rule.place = c->dump ? (dtm_place){s->suffix.file, s->suffix.line} : dtm_checker_place(c, s->span);
@@ -364,11 +365,11 @@ static bool read_collective(dtm_checker *c, const dtm_expectation *e, dtm_expect
             rule->bound = (double)bound;
             return true;
         }
-    for (int i = 6; i < 10; i++)
+    for (int i = 7; i < 10; i++)
         if (strcmp(words[i], what) == 0)
             return dtm_checker_refuse(c, e->span, dtm_arena_printf(c->arena, "`expect { %s .. }`", what), "leave it out");
     dtm_error(c->context, e->what.span, 232, "there is no collective `%s`", what);
-    dtm_section_help(c, e->what.text, words, 6);
+    dtm_section_help(c, e->what.text, words, 7);
     return false;
 }
 
@@ -384,6 +385,28 @@ static bool read_memory(dtm_checker *c, const dtm_expectation *e, dtm_expect_rul
     return dtm_section_number(c, e->value, "the bound of `memory`", DTM_UNIT_BYTES, dtm_range_not_negative, &rule->bound);
 }
 
+static bool read_bubble(dtm_checker *c, const dtm_expectation *e, dtm_expect_rule *rule) {
+    rule->kind = DTM_EXPECT_BUBBLE;
+    if (rule->place || e->axes.count || !e->at_most) {
+        dtm_error(c->context, e->span, 408, "`bubble` bounds the share of time that the ranks of a pipeline are idle");
+        dtm_help(c->context, "expect { bubble <= 0.15 }");
+        return false;
+    }
+    return dtm_section_number(c, e->value, "the bound of `bubble`", DTM_UNIT_NONE, dtm_range_not_negative, &rule->bound);
+}
+
+/* Rules may come in any order: whether there is a pipeline is known after the last. */
+static bool check_bubbles(dtm_checker *c) {
+    const dtm_settings *settings = &c->module->settings;
+    for (size_t i = 0; i < settings->n_expects && !settings->pipeline.present; i++) {
+        if (settings->expects[i].kind != DTM_EXPECT_BUBBLE) continue;
+        dtm_error(c->context, settings->expects[i].span, 408, "`bubble` of a program without a pipeline");
+        dtm_help(c->context, "leave it out, or let an axis split a repeat: `pp splits layer with schedule = 1f1b, microbatches = 8`");
+        return false;
+    }
+    return true;
+}
+
 static bool read_expectation(dtm_checker *c, dtm_string place, const dtm_expectation *e) {
     dtm_settings *settings = &c->module->settings;
     dtm_expect_rule rule = {.place = place, .at_most = e->at_most, .span = e->span};
@@ -393,7 +416,8 @@ static bool read_expectation(dtm_checker *c, dtm_string place, const dtm_expecta
         rule.axes |= (uint16_t)(1 << axis);
     }
     bool memory = strcmp(dtm_checker_text(c, e->what.text), "memory") == 0;
-    if (!(memory ? read_memory(c, e, &rule) : read_collective(c, e, &rule))) return false;
+    bool bubble = strcmp(dtm_checker_text(c, e->what.text), "bubble") == 0;
+    if (!(memory ? read_memory(c, e, &rule) : bubble ? read_bubble(c, e, &rule) : read_collective(c, e, &rule))) return false;
     DTM_PUSH(c->arena, settings->expects, settings->n_expects, settings->cap_expects, rule);
     return true;
 }
@@ -436,10 +460,10 @@ static bool read_recompute(dtm_checker *c, const dtm_statement *s) {
     return none || dtm_checker_refuse(c, s->span, "`recompute`", "recompute none, or remove the line");
 }
 
-static bool read_rule(dtm_checker *c, const dtm_statement *s, const model_names *names) {
+static bool read_rule(dtm_checker *c, const dtm_statement *s, const model_names *names, const dtm_entries *sets) {
     dtm_settings *settings = &c->module->settings;
     switch (s->kind) {
-    case DTM_STATEMENT_SPLITS: return read_splits(c, s, names);
+    case DTM_STATEMENT_SPLITS: return read_splits(c, s, names, sets);
     case DTM_STATEMENT_KEEP: return read_keep(c, s, names);
     case DTM_STATEMENT_EXPECT: return read_expect(c, s, names);
     case DTM_STATEMENT_ZERO: return dtm_checker_refuse(c, s->span, "`zero`", "remove the line");
@@ -462,8 +486,16 @@ bool dtm_section_parallel(dtm_checker *c, const dtm_entries *sets) {
     settings->microbatches = 1;
     for (size_t p = 0; p < c->n_parallels; p++)
         for (size_t i = 0; i < c->parallels[p]->block->count; i++)
-            good &= read_rule(c, c->parallels[p]->block->items[i], &names);
+            good &= read_rule(c, c->parallels[p]->block->items[i], &names, sets);
     const dtm_expr *set = dtm_entries_find(c, sets, "microbatches");
-    if (set) good &= read_microbatches(c, set, set->span);
+    if (set && !settings->pipeline.present) good &= read_microbatches(c, set, set->span);
+    for (size_t i = 0; i < DTM_COUNT(pipeline_words) && good && !settings->pipeline.present; i++) {
+        const dtm_expr *of_pipeline = dtm_entries_find(c, sets, pipeline_words[i]);
+        if (!of_pipeline || of_pipeline == set) continue;
+        dtm_error(c->context, of_pipeline->span, 236, "--set %s: the program has no pipeline", pipeline_words[i]);
+        dtm_help(c->context, "let an axis split a repeat: `pp splits layer with schedule = 1f1b, microbatches = 8`");
+        good = false;
+    }
+    good = good && check_bubbles(c);
     return good && settings->microbatches > 1 ? add_time_axis(c) : good;
 }

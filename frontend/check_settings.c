@@ -392,7 +392,28 @@ static bool read_machine(dtm_checker *c) {
 static const char *const set_words[] = {
     "steps", "seed",  "clip",     "lr",     "microbatches", "precision", "optimizer", "beta1",  "beta2", "eps",
     "decay", "momentum", "peak",  "warmup", "floor",        "schedule",  "chunks",    "stages", "zero",  "recompute"};
-enum { REFUSED_SETS = 5 }; /* the last ones: the language has them, this version does not */
+enum { REFUSED_SETS = 2 }; /* the last ones: the language has them, this version does not */
+
+static const char *const set_of_pipeline[] = {"schedule", "chunks", "stages"};
+
+/* The same of a pipeline: read as one of its settings. */
+static bool parse_set_of_pipeline(dtm_checker *c, const char *option, const char *key, const char *value, dtm_entries *sets) {
+    const char *text = dtm_arena_printf(c->arena, "parallel { pp splits layer with %s = %s }\n", key, value);
+    size_t errors = dtm_error_count(c->context);
+    const dtm_ast *ast = dtm_parse(c->context, dtm_source_add(c->context, "--set", text, strlen(text)));
+    if (dtm_error_count(c->context) != errors) return false;
+    const dtm_statement *parallel = ast && ast->block->count == 1 ? ast->block->items[0] : NULL;
+    const dtm_statement *s = parallel && parallel->block && parallel->block->count == 1 ? parallel->block->items[0] : NULL;
+    if (!s || s->kind != DTM_STATEMENT_SPLITS || s->bindings.count != 1) {
+        dtm_error(c->context, nowhere, 236, "--set %s: this is no value of one setting", option);
+        dtm_help(c->context, "--set schedule=1f1b, one for each setting");
+        return false;
+    }
+    dtm_entry *earlier = find_entry(sets, s->bindings.items[0].name.text);
+    if (earlier) earlier->value = s->bindings.items[0].value;
+    else dtm_entries_add(c, sets, s->bindings.items[0].name, s->bindings.items[0].value);
+    return true;
+}
 
 /* Read as a line of `train`, so that a value may be whatever stands there. */
 static bool parse_set(dtm_checker *c, const char *option, const char *key, const char *value, dtm_entries *sets) {
@@ -435,6 +456,8 @@ static bool read_set(dtm_checker *c, const char *option, dtm_entries *sets) {
         dtm_help(c->context, "give --set where the dump is made; `steps` and `seed` can be set here");
         return false;
     }
+    if (is_among(key, set_of_pipeline, DTM_COUNT(set_of_pipeline)))
+        return parse_set_of_pipeline(c, option, key, equal + 1, sets);
     return parse_set(c, option, key, equal + 1, sets);
 }
 

@@ -246,7 +246,7 @@ typedef struct dtm_keep_rule {
     dtm_span span;
 } dtm_keep_rule;
 
-typedef enum dtm_expect_kind { DTM_EXPECT_COLLECTIVE, DTM_EXPECT_MEMORY } dtm_expect_kind;
+typedef enum dtm_expect_kind { DTM_EXPECT_COLLECTIVE, DTM_EXPECT_MEMORY, DTM_EXPECT_BUBBLE } dtm_expect_kind;
 
 typedef struct dtm_expect_rule {
     dtm_string place; /* repeat's name, forward, backward, update, or 0 for the whole step */
@@ -254,7 +254,7 @@ typedef struct dtm_expect_rule {
     dtm_op_kind collective;
     uint16_t axes; /* 0: on any */
     bool at_most;  /* <= N rather than = N */
-    double bound;  /* count, or bytes */
+    double bound;  /* count, bytes, or a share of the ranks' time */
     dtm_span span;
 } dtm_expect_rule;
 

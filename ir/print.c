@@ -422,7 +422,9 @@ static void print_keep(const printer *p, const dtm_keep_rule *rule) {
 
 static void print_expect(const printer *p, const dtm_expect_rule *rule) {
     dtm_text_printf(p->out, "    expect %s%s{ ", string_text(p, rule->place), rule->place ? " " : "");
-    dtm_text_printf(p->out, "%s", rule->kind == DTM_EXPECT_MEMORY ? "memory" : dtm_op_rows[rule->collective].name);
+    const char *what = dtm_op_rows[rule->collective].name;
+    if (rule->kind != DTM_EXPECT_COLLECTIVE) what = rule->kind == DTM_EXPECT_MEMORY ? "memory" : "bubble";
+    dtm_text_printf(p->out, "%s", what);
     print_axis_set(p, " on ", rule->axes, p->out);
     dtm_text_printf(p->out, rule->at_most ? " <= " : " = ");
     dtm_text_number(p->out, rule->bound);

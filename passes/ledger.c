@@ -262,7 +262,7 @@ bool dtm_ledger_check(dtm_module *module, const dtm_ledger *ledger) {
         const dtm_expect_rule *rule = &module->settings.expects[i];
         if (rule->kind == DTM_EXPECT_COLLECTIVE)
             good &= check_contract(module, ledger, rule);
-        else if (module->arena_bytes)
+        else if (rule->kind == DTM_EXPECT_MEMORY && module->arena_bytes)
             good &= check_memory(module, rule);
     }
     return good;

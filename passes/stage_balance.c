@@ -1,7 +1,7 @@
 /* Where a pipeline's stages are cut (stage.h). Copies of the split repeat are alike, so what a rank has to do grows by the same
  * with each, and giving them out one by one, each to the rank that has least to do, is exact: no cut has a rank that does
  * more than it must, nor are the others less even. (Any cut can be made this one by moving copies from ranks that have more
- * to ranks that have less, none of which makes it worse.) Within a rank a copy goes to the chunk that takes least time. A
+ * to ranks that have less, none of which makes it worse.) With two directions the two ranks of a stage share it. Within a rank a copy goes to the chunk that takes least time. A
  * rank takes no more than it has memory for: its order says how many microbatches each chunk has in flight. */
 #include "passes/stage.h"
 
@@ -36,11 +36,12 @@ static dtm_stage_cost cost_of(const cutter *c, int stage) {
     return cost;
 }
 
+/* Of a rank, for all microbatches. */
 static double load(const cutter *c, int rank) {
     double time = 0;
     for (int k = 0; k < c->s->chunks; k++) {
         dtm_stage_cost cost = cost_of(c, stage_at(c->s, rank, k));
-        time += time_of(&cost);
+        time += time_of(&cost) * dtm_timeline_passing(c->s->places, k);
     }
     return time;
 }
@@ -76,6 +77,13 @@ static bool fits(const cutter *c, int rank, bool bounded) {
     return !bounded || c->problem->memory <= 0 || memory(c, rank) <= c->problem->memory;
 }
 
+/* Whether all ranks that have a stage have the memory for it. */
+static bool stage_fits(const cutter *c, int stage, bool bounded) {
+    bool good = true;
+    for (int d = 0; d < stage_directions(c->s); d++) good = good && fits(c, stage_rank(c->s, stage, d), bounded);
+    return good;
+}
+
 /* The chunk of a rank that takes least time, the first of them. */
 static int least_stage(const cutter *c, int rank) {
     int least = -1;
@@ -106,12 +114,12 @@ static bool give_out(cutter *c, int64_t copies, bool bounded, double *loads, boo
         if (least < 0) return false;
         int stage = least_stage(c, least);
         c->size[stage]++;
-        full[least] = !fits(c, least, bounded);
+        full[least] = !stage_fits(c, stage, bounded);
         if (full[least]) {
             c->size[stage]--;
             continue;
         }
-        loads[least] = load(c, least);
+        for (int d = 0; d < stage_directions(c->s); d++) loads[stage_rank(c->s, stage, d)] = load(c, stage_rank(c->s, stage, d));
         copies--;
     }
     return true;

@@ -1,10 +1,13 @@
-/* The costs of a rank's stages (stage_cost.h). A kernel is an operator or a fused region: it takes the larger of the time for
- * its FLOPs and for the bytes that it reads and writes in memory; what only moves in name takes none. */
+/* The costs of a rank's stages (stage_cost.h), operator by operator, each as `explain` and the plan count it. A fused region is
+ * one of them: it is F, I or W as a whole. */
 #include "passes/stage_cost.h"
 #include "ir/storage.h"
 #include "passes/cost.h"
+#include "passes/ledger.h"
 
-typedef enum cost_part { OUTSIDE, FORWARD, BACKWARD } cost_part;
+#include <string.h>
+
+typedef enum cost_part { OUTSIDE, FORWARD, BACKWARD, WEIGHTS } cost_part;
 
 /* Where an operator stands. */
 typedef struct cost_place {
@@ -18,8 +21,8 @@ typedef struct cost_reader {
     dtm_arena *arena;
     const bool *stored;
     cost_place *place; /* by operator */
-    bool *waited;      /* by operator, of a kernel in a backward region: the stage before waits for what it makes */
-    dtm_machine machine;
+    bool *input;       /* by operator, of a unit in a backward region: part of I, the stage before waits for what it makes */
+    bool divided;      /* I and W are regions of their own */
 } cost_reader;
 
 static const dtm_op_data *get(const cost_reader *c, dtm_op op) { return &c->module->ops[op]; }
@@ -34,18 +37,22 @@ static void find_places(cost_reader *c, dtm_region region, cost_place place) {
         if (data->kind == DTM_OP_REPEAT) inner.copies *= (double)data->attributes.copies;
         bool staged = (data->kind == DTM_OP_FORWARD || data->kind == DTM_OP_BACKWARD) && data->attributes.number[DTM_REGION_STAGE] >= 0;
         if (staged && get(c, c->module->regions[region].parent)->kind == DTM_OP_MICROBATCH) {
-            inner.part = data->kind == DTM_OP_FORWARD ? FORWARD : BACKWARD;
+            bool weights = data->kind == DTM_OP_BACKWARD && data->attributes.flags & DTM_BACKWARD_WEIGHTS;
+            c->divided |= weights;
+            inner.part = data->kind == DTM_OP_FORWARD ? FORWARD : weights ? WEIGHTS : BACKWARD;
             inner.stage = (int)data->attributes.number[DTM_REGION_STAGE];
         }
         find_places(c, data->body, inner);
     }
 }
 
+static bool is_backward(const cost_reader *c, dtm_op op) { return c->place[op].part == BACKWARD || c->place[op].part == WEIGHTS; }
+
 /* ---- what the stage before waits for ---- */
 
 /* From the messages back to what they are made of, as often as something new is found: what a repeat carries comes later in
  * the text. */
-static void find_waited(cost_reader *c) {
+static void find_input(cost_reader *c) {
     const dtm_module *m = c->module;
     bool *wanted = dtm_arena_alloc(c->arena, m->n_values * sizeof *wanted);
     for (bool news = true; news;) {
@@ -54,8 +61,8 @@ static void find_waited(cost_reader *c) {
             const dtm_op_data *data = get(c, op);
             if (!data->region || data->body || c->place[op].part != BACKWARD) continue;
             dtm_op unit = dtm_unit_of(m, op);
-            bool *waited = &c->waited[unit];
-            if (data->kind == DTM_OP_SEND) *waited = true;
+            bool *waited = &c->input[unit];
+            if (data->kind == DTM_OP_SEND || c->divided) *waited = true;
             for (uint32_t i = 0; i < data->n_results; i++) *waited |= wanted[data->results[i]];
             for (uint32_t i = 0; *waited && i < data->n_operands; i++) {
                 if (wanted[data->operands[i]]) continue;
@@ -71,44 +78,10 @@ static double bytes_of(const cost_reader *c, dtm_value value) {
     return (double)dtm_local_bytes_max(c->module, c->module->values[value].type);
 }
 
-typedef struct fused_work {
-    double flops, half_flops, bytes;
-    bool *seen; /* by value */
-} fused_work;
-
-static void touch(const cost_reader *c, fused_work *w, dtm_op unit, dtm_value value) {
-    dtm_op def = c->module->values[value].def;
-    bool own = def && dtm_unit_of(c->module, def) == unit;
-    if (!def || w->seen[value] || (own && !c->stored[value])) return;
-    w->seen[value] = true;
-    w->bytes += bytes_of(c, value);
-}
-
-static double fused_time(const cost_reader *c, dtm_op unit) {
-    dtm_arena *scratch = dtm_arena_create();
-    fused_work w = {.seen = dtm_arena_alloc(scratch, c->module->n_values)};
-    const dtm_region_data *body = &c->module->regions[get(c, unit)->body];
-    for (size_t i = 0; i < body->n_ops; i++) {
-        const dtm_op_data *data = get(c, body->ops[i]);
-        dtm_dtype type = data->n_results ? (dtm_dtype)dtm_value_type(c->module, data->results[0])->dtype : DTM_F32;
-        *(type == DTM_BF16 || type == DTM_F16 ? &w.half_flops : &w.flops) += dtm_op_flops(c->module, body->ops[i]);
-        for (uint32_t k = 0; k < data->n_operands; k++) touch(c, &w, unit, data->operands[k]);
-        for (uint32_t k = 0; k < data->n_results; k++) touch(c, &w, unit, data->results[k]);
-    }
-    dtm_arena_destroy(scratch);
-    double compute = w.flops / c->machine.flops_f32 + w.half_flops / c->machine.flops_bf16;
-    double memory = w.bytes / c->machine.memory_bandwidth;
-    return compute > memory ? compute : memory;
-}
-
-static double kernel_time(const cost_reader *c, dtm_op op) {
-    const dtm_op_data *data = get(c, op);
-    switch (data->kind) {
-    case DTM_OP_FUSED: return fused_time(c, op);
-    case DTM_OP_INPUT: case DTM_OP_WEIGHT: case DTM_OP_STATE: case DTM_OP_REPORT: case DTM_OP_OUTPUT: case DTM_OP_SEND:
-    case DTM_OP_RECEIVE: case DTM_OP_CARRY: case DTM_OP_LAST: return 0;
-    default: return dtm_is_alias(c->module, op) ? 0 : dtm_op_time(c->module, op);
-    }
+/* What the plan says an operator takes, messages apart. */
+static double time_of(const cost_reader *c, dtm_op op) {
+    dtm_op_kind kind = get(c, op)->kind;
+    return kind == DTM_OP_SEND || kind == DTM_OP_RECEIVE ? 0 : dtm_run_time(c->module, op);
 }
 
 static void add_times(const cost_reader *c, dtm_stage_cost *costs) {
@@ -118,9 +91,9 @@ static void add_times(const cost_reader *c, dtm_stage_cost *costs) {
         if (!data->region || at->part == OUTSIDE || dtm_unit_of(c->module, op) != op) continue;
         if (data->body && data->kind != DTM_OP_FUSED) continue;
         dtm_stage_cost *cost = &costs[at->stage];
-        double time = at->copies * kernel_time(c, op);
+        double time = at->copies * time_of(c, op);
         if (at->part == FORWARD) cost->forward += time;
-        else if (c->waited[op]) cost->input += time;
+        else if (c->input[op]) cost->input += time;
         else cost->weight += time;
         if (data->kind == DTM_OP_SEND)
             *(at->part == FORWARD ? &cost->forward_bytes : &cost->backward_bytes) += (double)dtm_collective_cost_of(c->module, op).payload;
@@ -145,11 +118,11 @@ static void add_kept(const cost_reader *c, dtm_stage_cost *costs) {
     bool *read[2] = {dtm_arena_alloc(c->arena, m->n_values), dtm_arena_alloc(c->arena, m->n_values)}; /* by I or W, by W */
     for (dtm_op op = 1; op < m->n_ops; op++) {
         const dtm_op_data *data = get(c, op);
-        if (!data->region || c->place[op].part != BACKWARD || dtm_is_alias(m, op)) continue;
+        if (!data->region || !is_backward(c, op) || dtm_is_alias(m, op)) continue;
         for (uint32_t i = 0; i < data->n_operands; i++) {
             dtm_value root = root_of(c, data->operands[i]);
             read[0][root] = true;
-            read[1][root] |= !c->waited[dtm_unit_of(m, op)];
+            read[1][root] |= !c->input[dtm_unit_of(m, op)];
         }
     }
     for (dtm_value value = 1; value < m->n_values; value++) {
@@ -159,7 +132,7 @@ static void add_kept(const cost_reader *c, dtm_stage_cost *costs) {
         double bytes = at->copies * bytes_of(c, value);
         if (at->part == OUTSIDE) continue;
         if (at->part == FORWARD && read[0][value]) costs[at->stage].kept += bytes;
-        if (read[1][value] && (at->part == FORWARD || c->waited[dtm_unit_of(m, def)])) costs[at->stage].kept_for_weight += bytes;
+        if (read[1][value] && (at->part == FORWARD || c->input[dtm_unit_of(m, def)])) costs[at->stage].kept_for_weight += bytes;
     }
     for (dtm_op op = 1; op < m->n_ops; op++) { /* gradients that W reads may be more than what I was the last to read */
         dtm_stage_cost *cost = c->place[op].part == OUTSIDE ? NULL : &costs[c->place[op].stage];
@@ -181,12 +154,12 @@ static double held(const cost_reader *c) {
 /* ---- all of it ---- */
 
 void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs) {
-    cost_reader c = {.module = rank, .arena = dtm_arena_create(), .machine = dtm_machine_of(rank)};
+    cost_reader c = {.module = rank, .arena = dtm_arena_create()};
     c.stored = dtm_stored(rank, c.arena);
     c.place = dtm_arena_alloc(c.arena, rank->n_ops * sizeof *c.place);
-    c.waited = dtm_arena_alloc(c.arena, rank->n_ops * sizeof *c.waited);
+    c.input = dtm_arena_alloc(c.arena, rank->n_ops * sizeof *c.input);
     find_places(&c, rank->body, (cost_place){OUTSIDE, -1, 1});
-    find_waited(&c);
+    find_input(&c);
     add_times(&c, costs);
     add_kept(&c, costs);
     int first = -1;
@@ -196,11 +169,65 @@ void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs) {
     dtm_arena_destroy(c.arena);
 }
 
+const dtm_timeline *dtm_stage_timeline(const dtm_module *module, dtm_arena *arena) {
+    if (module->timeline) return module->timeline;
+    const dtm_settings *settings = &module->settings;
+    int chunks = settings->pipeline.chunks ? (int)settings->pipeline.chunks : 1, microbatches = (int)settings->microbatches;
+    dtm_timeline *t = dtm_timeline_create(arena, dtm_string_text(module->context, settings->pipeline.schedule), DTM_PLACE_LOOP,
+                                          (int)module->n_ranks, microbatches, chunks);
+    for (int r = 0; r < t->ranks; r++)
+        for (int m = 0; m < microbatches; m++) {
+            for (int k = 0; k < chunks; k++) dtm_timeline_add(t, r, DTM_TASK_FORWARD, m, k);
+            for (int k = chunks; k-- > 0;) dtm_timeline_add(t, r, DTM_TASK_BACKWARD, m, k);
+        }
+    return t;
+}
+
 dtm_timeline_costs dtm_stage_costs(const dtm_module *module, dtm_arena *arena) {
-    int64_t chunks = module->settings.pipeline.chunks;
-    int stages = module->timeline ? module->timeline->stages : (int)(module->n_ranks * (size_t)(chunks ? chunks : 1));
+    const dtm_timeline *places = dtm_stage_timeline(module, arena);
+    int stages = places->stages;
     dtm_stage_cost *costs = dtm_arena_alloc(arena, (size_t)stages * sizeof *costs);
-    for (size_t r = 0; r < module->n_ranks; r++) dtm_stage_costs_read(module->ranks[r], costs);
+    for (size_t r = 0; r < module->n_ranks; r++) { /* of a stage on two ranks, from one of them */
+        dtm_stage_cost *own = dtm_arena_alloc(arena, (size_t)stages * sizeof *own);
+        dtm_stage_costs_read(module->ranks[r], own);
+        for (int s = 0; s < stages; s++) {
+            int rank, chunk;
+            dtm_timeline_place(places, s, 0, &rank, &chunk);
+            if (rank == (int)r) costs[s] = own[s];
+        }
+    }
     dtm_link link = dtm_link_of(module, (uint16_t)(1 << module->settings.pipeline.axis));
     return (dtm_timeline_costs){stages, costs, link.latency, link.bandwidth, NULL};
+}
+
+/* ---- expect { bubble <= 0.15 } ---- */
+
+static const char *help_bubble(const dtm_module *module, const dtm_timeline_times *times) {
+    const char *schedule = dtm_string_text(module->context, module->settings.pipeline.schedule);
+    if (strcmp(schedule, "sequential") == 0) return "any other schedule has several microbatches in flight, schedule = 1f1b for one";
+    if (times->worst_bubble > 2 * times->bubble + 0.1) return "one stage is much dearer than the others: `dtmc timeline` shows which";
+    return strcmp(schedule, "auto") ? "more `microbatches`, or schedule = auto; `dtmc timeline` draws where time goes"
+                                    : "more `microbatches`, or fewer ranks; `dtmc timeline` draws where time goes";
+}
+
+bool dtm_bubble_check(const dtm_module *module) {
+    const dtm_settings *settings = &module->settings;
+    dtm_timeline_times *times = NULL;
+    bool good = true;
+    dtm_arena *arena = dtm_arena_create();
+    for (size_t i = 0; module->n_ranks && i < settings->n_expects; i++) {
+        const dtm_expect_rule *rule = &settings->expects[i];
+        if (rule->kind != DTM_EXPECT_BUBBLE) continue;
+        dtm_timeline_costs costs = dtm_stage_costs(module, arena);
+        if (!times) times = dtm_timeline_simulate(arena, dtm_stage_timeline(module, arena), &costs);
+        if (times->bubble <= rule->bound) continue;
+        good = false;
+        dtm_error(module->context, rule->span, 704, "expected a bubble of at most %.4g, it is %.4f", rule->bound, times->bubble);
+        dtm_note(module->context, settings->pipeline.span, "by the machine model the microbatches take %.4g ms, of which a rank is idle "
+                 "for %.1f%% at most, and waits %.1f%% for messages", 1e3 * times->makespan, 100 * times->worst_bubble,
+                 times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0);
+        dtm_help(module->context, "%s", help_bubble(module, times));
+    }
+    dtm_arena_destroy(arena);
+    return good;
 }

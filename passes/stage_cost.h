@@ -13,5 +13,9 @@
 void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs);
 /* The costs of all stages of a pipeline after fuse or memory, and the link between its ranks. */
 dtm_timeline_costs dtm_stage_costs(const dtm_module *module, dtm_arena *arena);
+/* What its ranks do in which order: the module's timeline, or of `schedule = sequential` one microbatch after the other. */
+const dtm_timeline *dtm_stage_timeline(const dtm_module *module, dtm_arena *arena);
+/* `expect { bubble <= 0.15 }`, of a pipeline after fuse or memory, by simulating its timeline; false after an error (E0704). */
+bool dtm_bubble_check(const dtm_module *module);
 
 #endif

@@ -2,8 +2,9 @@
  * other copies, and what stands after it, each on a rank of its own. The programs of these ranks are made by stage_emit and
  * go through the passes that follow like any other, so that a unit's cost is that of the kernels it comes to. Copies are
  * alike, and one of them is looked at however many there are. */
-#include "passes/passes.h"
 #include "passes/cost.h"
+#include "passes/passes.h"
+#include "passes/schedule.h"
 #include "passes/stage.h"
 #include "passes/stage_cost.h"
 
@@ -16,12 +17,13 @@ typedef struct unit_cost {
     double rest; /* bytes of the arena beside what is held and kept */
 } unit_cost;
 
-static unit_cost measure(stages *cut, int rank, const dtm_mesh *mesh) {
+static unit_cost measure(stages *cut, int rank, const dtm_mesh *mesh, bool divided) {
     dtm_arena *arena = dtm_arena_create();
     dtm_stage_cost *costs = dtm_arena_alloc(arena, (size_t)cut->count * sizeof *costs), own;
     dtm_module *program = stage_emit(cut, rank);
     dtm_module_compact(program);
     /* their only fault could be the program's own, and is then found in it */
+    if (divided) schedule_split(program);
     dtm_pass_fuse_collectives(program);
     dtm_pass_fuse(program);
     dtm_pass_memory(program);
@@ -56,7 +58,6 @@ static void set_limits(const stages *s, double rest, dtm_timeline_problem *p) {
     p->latency = link.latency;
     p->bandwidth = link.bandwidth;
     p->memory = memory <= 0 ? 0 : memory > rest ? memory - rest : 1;
-    p->no_copies = true;
     p->chunks = (int)s->rule->chunks;
     p->span = s->rule->span;
 }
@@ -64,6 +65,9 @@ static void set_limits(const stages *s, double rest, dtm_timeline_problem *p) {
 bool stage_units(const stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_problem *p) {
     dtm_arena *scratch = dtm_arena_create();
     dtm_module module;
+    const dtm_mesh *mesh = &s->module->settings.mesh;
+    const char *schedule = dtm_string_text(s->module->context, s->rule->schedule);
+    bool divided = dtm_timeline_splits(schedule) || strcmp(schedule, "auto") == 0;
     bool single = s->n_ranks == 1 && s->rule->chunks <= 1;
     int ranks = single ? 1 : copies > 1 ? 4 : 3;
     stages cut = as_if(s, &module, scratch, ranks);
@@ -71,15 +75,15 @@ bool stage_units(const stages *s, int64_t copies, dtm_arena *arena, dtm_timeline
     if (single) cut.first[1] = copies;
     bool good = stage_find(&cut);
     if (good && single) {
-        unit_cost all = measure(&cut, 0, &s->module->settings.mesh);
+        unit_cost all = measure(&cut, 0, mesh, divided);
         *p = (dtm_timeline_problem){.units = 1, .layers = 1};
         dtm_stage_cost *unit = dtm_arena_alloc(arena, sizeof *unit);
         *unit = all.cost;
         p->unit = unit;
         set_limits(s, all.rest, p);
     } else if (good) {
-        unit_cost before = measure(&cut, BEFORE, &s->module->settings.mesh), copy = measure(&cut, COPY, &s->module->settings.mesh);
-        unit_cost after = measure(&cut, ranks - 1, &s->module->settings.mesh);
+        unit_cost before = measure(&cut, BEFORE, mesh, divided), copy = measure(&cut, COPY, mesh, divided);
+        unit_cost after = measure(&cut, ranks - 1, mesh, divided);
         *p = (dtm_timeline_problem){.units = (int)copies + 2, .first_layer = 1, .layers = (int)copies};
         dtm_stage_cost *unit = dtm_arena_alloc(arena, (size_t)p->units * sizeof *unit);
         unit[0] = before.cost;

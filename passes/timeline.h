@@ -66,6 +66,7 @@ typedef struct dtm_timeline_times {
     int waiting;         /* the most messages of one channel (source, destination, F or B) made and not yet in use */
     int slots;           /* the same, made and not yet used up: receive buffers with which no send ever waits */
     bool stuck;          /* the ranks wait for each other: times are those until then */
+    const char *time_unit, *memory_unit; /* NULL; drawings name what whoever sets them says that figures are in */
 } dtm_timeline_times;
 
 /* Each operation begins as soon as its rank is free and what it needs is there: on its own rank when it ends, from another

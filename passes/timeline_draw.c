@@ -151,7 +151,7 @@ void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *cos
     c.paint = dtm_arena_alloc(arena, (size_t)c.width);
     dtm_text_printf(text, "%s: %d ranks, %d microbatches, %d stages, placement %s\n", t->name, t->ranks, t->microbatches,
                     t->stages, dtm_placement_name(t->placement));
-    dtm_text_printf(text, "%*s   idle    memory\n", LABEL + c.width, "");
+    dtm_text_printf(text, "%*s   idle %9s\n", LABEL + c.width, "", times->memory_unit ? times->memory_unit : "memory");
     bool crowded = shortest(&c) < c.step * (1 - 1e-9);
     for (int r = 0; r < t->ranks; r++) {
         memset(c.row, '.', (size_t)c.width);
@@ -164,9 +164,9 @@ void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *cos
         print_row(&c, r);
     }
     dtm_text_printf(
-        text, "time %.6g, bubble %.1f%% (at most %.1f%% on a rank), exposed communication %.1f%%, memory of a rank %.4g%s\n",
-        times->makespan, 100 * times->bubble, 100 * times->worst_bubble,
+        text, "time %.6g%s%s, bubble %.1f%% (at most %.1f%% on a rank), exposed communication %.1f%%, memory of a rank %.4g%s%s%s\n",
+        times->makespan, times->time_unit ? " " : "", times->time_unit ? times->time_unit : "", 100 * times->bubble, 100 * times->worst_bubble,
         times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0, times->memory,
-        times->stuck ? "; it stands still" : "");
+        times->memory_unit ? " " : "", times->memory_unit ? times->memory_unit : "", times->stuck ? "; it stands still" : "");
     dtm_arena_destroy(arena);
 }

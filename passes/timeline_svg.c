@@ -152,12 +152,14 @@ void dtm_timeline_draw_svg(const dtm_timeline *t, const dtm_timeline_costs *cost
     dtm_text_printf(text, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", width, height);
     dtm_text_printf(text, "<text x=\"%d\" y=\"20\" font-size=\"14\" font-weight=\"bold\">%s</text>\n", LEFT, t->name);
     dtm_text_printf(text,
-                    "<text x=\"%d\" y=\"35\" fill=\"#555\">%d ranks, %d microbatches, %d stages; time %.6g, bubble %.1f%%, "
+                    "<text x=\"%d\" y=\"35\" fill=\"#555\">%d ranks, %d microbatches, %d stages; time %.6g%s%s, bubble %.1f%%, "
                     "exposed communication %.1f%%</text>\n",
-                    LEFT, t->ranks, t->microbatches, t->stages, times->makespan, 100 * times->bubble,
+                    LEFT, t->ranks, t->microbatches, t->stages, times->makespan, times->time_unit ? " " : "",
+                    times->time_unit ? times->time_unit : "", 100 * times->bubble,
                     times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0);
     dtm_text_printf(text, "<text x=\"%d\" y=\"35\" text-anchor=\"end\" fill=\"#555\">idle</text>", LEFT + WIDTH + 50);
-    dtm_text_printf(text, "<text x=\"%d\" y=\"35\" text-anchor=\"end\" fill=\"#555\">memory</text>\n", LEFT + WIDTH + 110);
+    dtm_text_printf(text, "<text x=\"%d\" y=\"35\" text-anchor=\"end\" fill=\"#555\">%s</text>\n", LEFT + WIDTH + 110,
+                    times->memory_unit ? times->memory_unit : "memory");
     for (int r = 0; r < t->ranks; r++) draw_rank(&p, r);
     draw_axis(&p);
     draw_legend(&p);

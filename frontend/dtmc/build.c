@@ -7,6 +7,7 @@
 #include "dtm_config.h"
 #include "frontend/dtmc/toolchain.h"
 #include "passes/ledger.h"
+#include "passes/stage_cost.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -81,7 +82,7 @@ bool dtm_keeps_contracts(dtm_module *module) {
         if (i == 0) dtm_ledger_warn(of, &ledger);
         good = dtm_ledger_check(of, &ledger) && good;
     }
-    return good;
+    return dtm_bubble_check(module) && good;
 }
 
 /* Every error that a program can have is reported here. */

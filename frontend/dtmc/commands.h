@@ -11,9 +11,9 @@ typedef struct dtm_options {
     const char *file; /* the positional argument */
     const char *defines[DTM_MOST_OPTIONS], *sets[DTM_MOST_OPTIONS];
     dtm_check_options check; /* points into the above */
-    const char *output, *emit, *target, *after, *from, *only, *value;
+    const char *output, *emit, *target, *after, *from, *only, *value, *format, *model;
     bool check_only, write, json, verify, validate, diff, memory, draft;
-    int64_t steps;
+    int64_t steps, columns;
     uint64_t seed;
 } dtm_options;
 
@@ -23,6 +23,7 @@ int dtm_command_fmt(const dtm_options *options);
 int dtm_command_ir(const dtm_options *options);
 int dtm_command_explain(const dtm_options *options);
 int dtm_command_run(const dtm_options *options);
+int dtm_command_timeline(const dtm_options *options);
 int dtm_command_passes(const dtm_options *options);
 
 /* Checks the file and runs passes up to `until` (NULL: all; "" : none). NULL after errors, which are printed. */

@@ -18,6 +18,7 @@ static const char overview[] =
     "    ir        print the program after a pass: what is sharded, what is sent\n"
     "    explain   the ledger: every collective of a step, its bytes and its reason; or an error code\n"
     "    run       interpret a program, on all ranks of its mesh, in double precision\n"
+    "    timeline  what each rank of a pipeline does and when, drawn before it runs\n"
     "    passes    list the passes in their order\n"
     "\n"
     "`dtmc COMMAND --help` tells more; `dtmc --version` prints the version.\n";
@@ -93,6 +94,22 @@ static const struct {
      "    --steps N         training steps (1)\n"
      "    --seed N          of weights and inputs (that of `train`)\n"
      "    --value NAME      print this weight, gradient or value whole\n",
+     1},
+    {"timeline",
+     "dtmc timeline FILE: what each rank of a pipeline does and when, by the machine model: a row a rank, time to the right,\n"
+     "F forward, B backward, I and W its parts (gradients of the input, of the weights), numbers of microbatches, small\n"
+     "letters for odd chunks, `.` idle, `~` idle while a message is on its way. Then the share of time that ranks are idle,\n"
+     "communication that nothing hides, and memory; with schedule = auto how published schedules fare, and what none beats.\n"
+     "\n"
+     "    --format F        text (as wide as the terminal), svg, json (Chrome's and Perfetto's trace format), or orders:\n"
+     "                      the order itself, a line a rank, that can be edited and given as FILE\n"
+     "    --columns N       of text, at most\n"
+     "    -o OUT            write it there\n"
+     "\n"
+     "    dtmc timeline llama.dtm --set schedule=zbh1 --set microbatches=16\n"
+     "\n"
+     "FILE may be orders, edited by hand or not: they are proved, and drawn with the costs of a program of as many stages,\n"
+     "--model FILE.dtm, or without one as if F, I and W of each stage took 1.\n",
      1},
     {"passes", "dtmc passes: lists the passes in their order, with a line each.\n", 0},
 };

@@ -15,7 +15,8 @@ typedef enum command_bit {
     EXPLAIN = 16,
     RUN = 32,
     PASSES = 64,
-    COMPILES = BUILD | CHECK | IR | EXPLAIN | RUN,
+    TIMELINE = 128,
+    COMPILES = BUILD | CHECK | IR | EXPLAIN | RUN | TIMELINE,
 } command_bit;
 
 static const struct {
@@ -29,6 +30,7 @@ static const struct {
     {"ir", IR, dtm_command_ir},
     {"explain", EXPLAIN, dtm_command_explain},
     {"run", RUN, dtm_command_run},
+    {"timeline", TIMELINE, dtm_command_timeline},
     {"passes", PASSES, dtm_command_passes},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
@@ -71,6 +73,15 @@ static void set_steps(dtm_options *o, const char *value) {
 static void set_seed(dtm_options *o, const char *value) {
     o->seed = strtoull(value, NULL, 10);
 }
+static void set_format(dtm_options *o, const char *value) {
+    o->format = value;
+}
+static void set_model(dtm_options *o, const char *value) {
+    o->model = value;
+}
+static void set_columns(dtm_options *o, const char *value) {
+    o->columns = strtoll(value, NULL, 10);
+}
 static void set_check(dtm_options *o, const char *value) {
     (void)value, o->check_only = true;
 }
@@ -107,13 +118,16 @@ static const flag flags[] = {
     {"-D", COMPILES, false, true, set_define},
     {"--mesh", COMPILES, false, true, set_mesh},
     {"--set", COMPILES, false, true, set_set},
-    {"-o", BUILD, false, true, set_output},
+    {"-o", BUILD | TIMELINE, false, true, set_output},
     {"--emit", BUILD, false, true, set_emit},
     {"--target", BUILD, false, true, set_target},
     {"--after", IR | RUN, false, true, set_after},
     {"--from", BUILD | IR | RUN | EXPLAIN, false, true, set_from},
     {"--only", IR, false, true, set_only},
     {"--diff", IR, false, false, set_diff},
+    {"--format", TIMELINE, false, true, set_format},
+    {"--columns", TIMELINE, true, true, set_columns},
+    {"--model", TIMELINE, false, true, set_model},
     {"--value", RUN, false, true, set_value},
     {"--steps", RUN, true, true, set_steps},
     {"--seed", RUN, true, true, set_seed},

@@ -1,0 +1,238 @@
+/* dtmc timeline: what each rank of a pipeline does and when, proved and drawn. */
+#include "frontend/dtmc/commands.h"
+
+#include "passes/pipeline.h"
+#include "passes/stage_cost.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+typedef struct drawing {
+    const dtm_options *options;
+    dtm_context *context;
+    dtm_arena *arena;
+    dtm_module *module; /* the program that costs are of; NULL: none */
+    const dtm_timeline *timeline;
+    dtm_timeline_costs costs; /* in seconds and bytes; without a program in units */
+    dtm_text out;
+} drawing;
+
+static bool has_format(const drawing *d, const char *name) { return strcmp(d->options->format ? d->options->format : "text", name) == 0; }
+
+/* ---- what there is to draw ---- */
+
+/* Orders begin with a line `# NAME P=4 M=8 V=1 placement=single`, programs never do. */
+static bool is_orders(const char *text, size_t length) {
+    size_t at = 0;
+    while (at < length && strchr(" \t\r\n", text[at])) at++;
+    const char *end = memchr(text + at, '\n', length - at);
+    char line[256];
+    size_t size = end ? (size_t)(end - text - (ptrdiff_t)at) : length - at;
+    if (size >= sizeof line) return false;
+    memcpy(line, text + at, size);
+    line[size] = 0;
+    return line[0] == '#' && strstr(line, " P=") && strstr(line, " placement=");
+}
+
+static bool compile(drawing *d, const char *file) {
+    dtm_options options = *d->options;
+    options.file = file;
+    d->module = dtm_compile(d->context, &options, "fuse");
+    if (!d->module) return false;
+    if (!d->module->settings.pipeline.present) {
+        dtm_error(d->context, (dtm_span){0, 0, 0}, 233, "%s has no pipeline", file);
+        dtm_help(d->context, "let an axis split a repeat: `pp splits layer with schedule = 1f1b, microbatches = 8`");
+        return false;
+    }
+    d->timeline = dtm_stage_timeline(d->module, d->arena);
+    d->costs = dtm_stage_costs(d->module, d->arena);
+    return true;
+}
+
+static void unit_costs(drawing *d) {
+    int stages = d->timeline->stages;
+    dtm_stage_cost *stage = dtm_arena_alloc(d->arena, (size_t)stages * sizeof *stage);
+    for (int s = 0; s < stages; s++) stage[s] = (dtm_stage_cost){1, 1, 1, .kept = 1, .kept_for_weight = 1};
+    d->costs = (dtm_timeline_costs){stages, stage, 0, 0, NULL};
+}
+
+/* An order of its own, under the costs of a program that is cut like it. */
+static bool read_orders(drawing *d, const char *text, size_t length) {
+    dtm_timeline *t = dtm_timeline_parse(d->context, d->arena, dtm_source_add(d->context, d->options->file, text, length));
+    if (!t) return false;
+    d->timeline = t;
+    if (!d->options->model) {
+        unit_costs(d);
+        return true;
+    }
+    if (!compile(d, d->options->model)) return false;
+    const dtm_timeline *of = d->timeline;
+    bool same = of->ranks == t->ranks && of->chunks == t->chunks && of->microbatches == t->microbatches &&
+                (of->placement == t->placement || t->chunks == 1);
+    d->timeline = t;
+    if (same) return true;
+    dtm_error(d->context, (dtm_span){0, 0, 0}, 901, "%s is of P=%d M=%d V=%d placement=%s, the pipeline of %s of P=%d M=%d V=%d placement=%s",
+              d->options->file, t->ranks, t->microbatches, t->chunks, dtm_placement_name(t->placement), d->options->model,
+              of->ranks, of->microbatches, of->chunks, dtm_placement_name(of->placement));
+    dtm_help(d->context, "--mesh, --set microbatches=%d, --set schedule=.. and --set chunks=%d give the program another", t->microbatches,
+             t->chunks);
+    return false;
+}
+
+/* ---- text ---- */
+
+typedef struct unit {
+    double size;
+    const char *name;
+} unit;
+
+static unit unit_for(double most, const unit *units) {
+    while (units[1].name && most < units[0].size) units++;
+    return units[0];
+}
+
+static const unit seconds[] = {{10, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {0}};
+static const unit bytes[] = {{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}, {0}};
+
+static unit time_unit(double most) {
+    unit u = unit_for(most, seconds);
+    return u.size > 1 ? (unit){1, u.name} : u;
+}
+
+/* The costs as they are printed, in units that make readable figures of them. */
+static dtm_timeline_costs scaled(const drawing *d, unit time, unit memory) {
+    dtm_timeline_costs costs = d->costs;
+    dtm_stage_cost *stage = dtm_arena_alloc(d->arena, (size_t)costs.stages * sizeof *stage);
+    for (int s = 0; s < costs.stages; s++) {
+        const dtm_stage_cost *c = &d->costs.stage[s];
+        stage[s] = (dtm_stage_cost){c->forward / time.size, c->input / time.size, c->weight / time.size, c->hidden / time.size,
+                                    c->hidden_input / time.size, c->forward_bytes, c->backward_bytes, c->kept / memory.size,
+                                    c->kept_for_weight / memory.size, c->held / memory.size};
+    }
+    costs.stage = stage;
+    costs.latency /= time.size;
+    costs.bandwidth *= time.size;
+    return costs;
+}
+
+static int columns_of(const drawing *d) {
+    struct winsize size;
+    if (d->options->columns) return (int)d->options->columns;
+    if (!d->options->output && isatty(1) && ioctl(1, TIOCGWINSZ, &size) == 0 && size.ws_col) return size.ws_col;
+    return 100;
+}
+
+static double share_less(double bound, double time) { return time > 0 ? fmax(0, 100 * (1 - bound / time)) : 0; }
+
+/* How others fare on the program as the search sees it, cut into units. */
+static void print_search(drawing *d, const dtm_timeline_answer *a, unit time, unit memory) {
+    dtm_text_printf(&d->out, "\n%-22s chunks  %9s  %9s\n", "the same program under", time.name, memory.name);
+    for (int i = 0; i < a->n_rivals; i++) {
+        const dtm_timeline_rival *r = &a->rivals[i];
+        if (r->makespan < INFINITY)
+            dtm_text_printf(&d->out, "%-22s %6d  %9.4g  %9.4g%s\n", r->name, r->chunks, r->makespan / time.size, r->memory / memory.size,
+                            r->balanced ? "  stages balanced" : "");
+    }
+    dtm_text_printf(&d->out, "%-22s %6d  %9.4g  %9.4g\n", "auto", a->timeline->chunks, a->times->makespan / time.size,
+                    a->times->memory / memory.size);
+    dtm_text_printf(&d->out, "no order of these stages takes less than %.4g %s (%.1f%% less), no other cut or placement less than %.4g (%.1f%% less)\n",
+                    a->bound / time.size, time.name, share_less(a->bound, a->times->makespan), a->least / time.size,
+                    share_less(a->least, a->times->makespan));
+}
+
+/* How many copies of the split repeat a stage has: those of the repeat in its forward region. */
+static long long copies_of(const drawing *d, int stage) {
+    int rank, chunk;
+    dtm_timeline_place(d->timeline, stage, 0, &rank, &chunk);
+    const dtm_module *m = d->module->ranks[rank];
+    const char *repeat = dtm_string_text(d->context, d->module->settings.pipeline.repeat);
+    const char *name = chunk ? dtm_arena_printf(d->arena, "%s_%d", repeat, chunk + 1) : repeat;
+    for (dtm_op op = 1; op < m->n_ops; op++) {
+        const dtm_op_data *data = dtm_op_get(m, op);
+        dtm_op around = data->region && data->kind == DTM_OP_REPEAT ? dtm_enclosing(m, op, DTM_OP_FORWARD) : 0;
+        if (around && strcmp(dtm_string_text(d->context, data->attributes.name), name) == 0) return data->attributes.copies;
+    }
+    return 0;
+}
+
+static void print_stages(drawing *d, unit time, unit memory) {
+    const char *repeat = dtm_string_text(d->context, d->module->settings.pipeline.repeat);
+    dtm_text_printf(&d->out, "\nstage  rank  %6s  %9s  %9s  %9s  %9s  %9s  %9s  %9s\n", repeat, "F", "I", "W", "sends", "back", "keeps", "for W");
+    for (int s = 0; s < d->costs.stages; s++) {
+        const dtm_stage_cost *c = &d->costs.stage[s];
+        int rank, chunk;
+        dtm_timeline_place(d->timeline, s, 0, &rank, &chunk);
+        dtm_text_printf(&d->out, "%5d  %4d  %6lld  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g\n", s, rank, copies_of(d, s), c->forward / time.size,
+                        c->input / time.size, c->weight / time.size, c->forward_bytes / memory.size, c->backward_bytes / memory.size,
+                        c->kept / memory.size, c->kept_for_weight / memory.size);
+    }
+}
+
+static void draw_figures(drawing *d) {
+    dtm_timeline_times *times = dtm_timeline_simulate(d->arena, d->timeline, &d->costs);
+    unit time = {1, NULL}, memory = {1, NULL};
+    if (d->module) time = time_unit(times->makespan), memory = unit_for(times->memory, bytes);
+    dtm_timeline_costs costs = scaled(d, time, memory);
+    times = dtm_timeline_simulate(d->arena, d->timeline, &costs);
+    times->time_unit = time.name;
+    times->memory_unit = memory.name;
+    if (has_format(d, "svg")) {
+        dtm_timeline_draw_svg(d->timeline, &costs, times, &d->out);
+        return;
+    }
+    bool colour = !d->options->output && isatty(1);
+    dtm_timeline_draw_text(d->timeline, &costs, times, columns_of(d), colour, &d->out);
+    if (!d->module) return;
+    print_stages(d, time, memory);
+    if (d->module->searched) print_search(d, d->module->searched, time, memory);
+}
+
+/* ---- all of it ---- */
+
+static bool draw(drawing *d) {
+    dtm_timeline_proof proof;
+    bool good = dtm_timeline_prove(d->context, d->arena, d->timeline, &d->costs, &(dtm_timeline_limits){0}, &proof);
+    if (!good) return false;
+    if (has_format(d, "orders")) dtm_timeline_print(d->timeline, &d->out);
+    else if (has_format(d, "json")) {
+        dtm_timeline_times *times = dtm_timeline_simulate(d->arena, d->timeline, &d->costs);
+        dtm_timeline_draw_json(d->timeline, &d->costs, times, 1e6, &d->out);
+    } else draw_figures(d);
+    return true;
+}
+
+static bool write_out(const drawing *d) {
+    const char *path = d->options->output;
+    FILE *file = path ? fopen(path, "wb") : stdout;
+    bool good = file && fwrite(d->out.data, 1, d->out.length, file) == d->out.length;
+    if (path && file) good = fclose(file) == 0 && good;
+    if (!good) fprintf(stderr, "dtmc timeline: %s: %s\n", path ? path : "standard output", strerror(errno));
+    return good;
+}
+
+int dtm_command_timeline(const dtm_options *options) {
+    drawing d = {.options = options};
+    if (!has_format(&d, "text") && !has_format(&d, "svg") && !has_format(&d, "json") && !has_format(&d, "orders")) {
+        fprintf(stderr, "dtmc timeline: no format `%s`; there are text, svg, json and orders\n", options->format);
+        return 2;
+    }
+    size_t length;
+    char *text = dtm_read_file(options->file, &length);
+    if (!text) return 1;
+    d.context = dtm_context_create();
+    d.out.arena = d.arena = dtm_context_arena(d.context);
+    bool orders = is_orders(text, length);
+    bool good = orders ? read_orders(&d, text, length) : compile(&d, options->file);
+    good = good && draw(&d);
+    if (good && d.module && !orders) good = dtm_bubble_check(d.module);
+    if (good || d.out.length) good = write_out(&d) && good;
+    good = !dtm_report(d.context) && good;
+    dtm_module_destroy(d.module);
+    dtm_context_destroy(d.context);
+    free(text);
+    return !good;
+}
