@@ -215,12 +215,15 @@ typedef struct segment {
     uint32_t begin, end, receive, send; /* instructions */
 } segment;
 
-static segment *lower_segments(dtm_generator *g, dtm_region region) {
+static segment *lower_segments(dtm_generator *g, dtm_region region, const dtm_loop_calls *calls) {
     size_t count = module_of(g)->regions[region].n_ops;
     segment *segments = dtm_arena_alloc(g->arena, (count + 1) * sizeof *segments);
     for (size_t i = 0; i < count && !g->failed; i++) {
+        dtm_op op = module_of(g)->regions[region].ops[i];
         segments[i].begin = (uint32_t)g->n_instructions;
-        lower(g, module_of(g)->regions[region].ops[i]);
+        g->aside = dtm_loop_is_paired(calls, op, false) ? dtm_workspace_of_pairs(module_of(g)) : 0;
+        lower(g, op);
+        g->aside = 0;
         segments[i].end = (uint32_t)g->n_instructions;
         for (uint32_t n = segments[i].begin; n < segments[i].end; n++) {
             if (g->instructions[n].kind == DTM_PLAN_RECEIVE) segments[i].receive = n;
@@ -236,13 +239,15 @@ static void lower_timeline(dtm_generator *g, dtm_op op) {
     size_t at = g->n_instructions;
     uint32_t loop = dtm_loop_index(g, op);
     dtm_emit(g, op, DTM_PLAN_TIMELINE, DTM_PLAN_CONTROL)->timeline.loop = loop;
-    segment *segments = lower_segments(g, dtm_op_get(module_of(g), op)->body);
+    segment *segments = lower_segments(g, dtm_op_get(module_of(g), op)->body, &schedule.calls);
     dtm_plan_call *calls = dtm_arena_alloc(g->arena, (schedule.n_entries + 1) * sizeof *calls);
     for (size_t i = 0; i < schedule.n_entries; i++) {
         const dtm_loop_entry *entry = &schedule.entries[i];
         const segment *s = &segments[dtm_loop_region_index(&schedule.times, entry->call.region)];
         dtm_task task = entry->call.task;
-        calls[i] = (dtm_plan_call){.kind = (uint8_t)entry->kind, .first = entry->call.first, .pair = entry->call.with_next,
+        calls[i] = (dtm_plan_call){.kind = (uint8_t)entry->kind, .first = entry->call.first,
+                                   .pair = (uint8_t)(entry->kind == DTM_LOOP_RUN && entry->call.index == entry->call.begin
+                                                                  ? entry->call.end - entry->call.begin : 0),
                                    .task = DTM_TASK_LETTERS[task.kind], .chunk = task.chunk, .number = task.microbatch,
                                    .microbatch = entry->call.microbatch, .begin = s->begin, .end = s->end};
         if (entry->kind == DTM_LOOP_POST) calls[i].begin = s->receive;
@@ -359,7 +364,7 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
                                 .axes = data->attributes.axes,
                                 .members = data->kind == DTM_OP_ALL_REDUCE ? (uint64_t)data->attributes.number[DTM_COLLECTIVE_MEMBERS] : 0,
                                 .count = data->n_operands, .tensors = tensors};
-    int64_t at = g->workspace, bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};
+    int64_t at = g->workspace - g->aside, bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};
     int64_t *places[3] = {&made.stage_in, &made.stage_out, &made.scratch};
     for (int i = 0; i < 3; i++) {
         *places[i] = bytes[i] < 0 ? -1 : at;
@@ -501,6 +506,7 @@ static void generate(dtm_generator *g, dtm_module *module) {
     g->weight_of = dtm_arena_alloc(g->arena, module->n_values * sizeof *g->weight_of);
     g->workspace_bytes = dtm_workspace_most(module, false);
     g->workspace = module->arena_bytes - g->workspace_bytes - dtm_constants_bytes(module);
+    g->aside = 0;
     DTM_PUSH(g->arena, g->extents, g->n_extents, g->cap_extents, (dtm_plan_extent){0});
     DTM_PUSH(g->arena, g->sizes, g->n_sizes, g->cap_sizes, (dtm_plan_size){0});
     DTM_PUSH(g->arena, g->loops, g->n_loops, g->cap_loops, (dtm_plan_loop){0});

@@ -36,6 +36,7 @@ typedef struct dtm_generator {
     uint32_t *buffer_of; /* by value; 0: none yet */
     uint32_t *weight_of; /* by value: index + 1 */
     uint32_t step_state; /* buffer of seed and step, 0: none yet */
+    int64_t aside; /* how far before the workspace lies that of what is lowered: of the other part of pairs */
     int64_t workspace;   /* offset of the workspace in the arena */
     int64_t update_chunks;   /* bytes given out of what lies behind the workspace for sums of the update */
     int64_t workspace_bytes; /* behind it lies what a program makes once */

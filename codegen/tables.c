@@ -188,7 +188,7 @@ uint32_t dtm_buffer_workspace(dtm_generator *g, const char *name, dtm_plan_dtype
     buffer.dtype = dtype;
     buffer.rank = 1;
     buffer.dims[0] = plain_extent(g, elements);
-    buffer.offset = g->workspace + offset;
+    buffer.offset = g->workspace + offset - (offset < g->workspace_bytes ? g->aside : 0);
     buffer.modulus = 1;
     for (uint32_t b = 1; b < g->n_buffers; b++)
         if (g->buffers[b].offset == buffer.offset && strcmp(g->buffers[b].name, name) == 0) return b;
@@ -221,7 +221,7 @@ uint32_t dtm_buffer_packed(dtm_generator *g, const dtm_type_data *type, int64_t 
     buffer.dtype = plan_dtype(type->dtype);
     buffer.rank = type->rank;
     for (int i = 0; i < type->rank; i++) buffer.dims[i] = dtm_extent_index(g, type, i);
-    buffer.offset = g->workspace + offset;
+    buffer.offset = g->workspace + offset - g->aside;
     buffer.modulus = 1;
     for (uint32_t b = 1; b < g->n_buffers; b++)
         if (memcmp(&g->buffers[b], &buffer, sizeof buffer) == 0) return b;

@@ -133,14 +133,14 @@ static dtm_op region_of(const caller *c, dtm_op_kind kind, bool weights, int64_t
     return 0;
 }
 
-static void call(caller *c, dtm_op region, int64_t microbatch, dtm_task task, bool with_next) {
+static void call(caller *c, dtm_op region, int64_t microbatch, dtm_task task) {
     if (!region) return;
-    dtm_loop_call made = {region, (uint32_t)microbatch, true, with_next, task};
+    dtm_loop_call made = {region, (uint32_t)microbatch, true, task, c->out->count, c->out->count, c->out->count};
     for (size_t i = c->out->count; made.first && i-- > 0;) made.first = c->out->items[i].region != region;
     DTM_PUSH(c->arena, c->out->items, c->out->count, c->out->capacity, made);
 }
 
-static const char *call_task(caller *c, dtm_task task, bool with_next) {
+static const char *call_task(caller *c, dtm_task task) {
     bool second = c->of_first && task.chunk == 1;
     int64_t passing = !c->of_first ? c->microbatches : second ? c->microbatches - c->of_first : c->of_first;
     int64_t microbatch = task.microbatch + (second ? c->of_first : 0);
@@ -148,9 +148,9 @@ static const char *call_task(caller *c, dtm_task task, bool with_next) {
     if (task.microbatch >= passing)
         return dtm_arena_printf(c->arena, "%c%u.%u: there are %lld microbatches, counted from 0", letter, task.microbatch, task.chunk,
                                 (long long)passing);
-    if (letter == 'F') call(c, region_of(c, DTM_OP_FORWARD, false, task.chunk), microbatch, task, with_next);
-    if (letter == 'B' || letter == 'I') call(c, region_of(c, DTM_OP_BACKWARD, false, task.chunk), microbatch, task, false);
-    if (letter == 'B' || letter == 'W') call(c, region_of(c, DTM_OP_BACKWARD, true, task.chunk), microbatch, task, false);
+    if (letter == 'F') call(c, region_of(c, DTM_OP_FORWARD, false, task.chunk), microbatch, task);
+    if (letter == 'B' || letter == 'I') call(c, region_of(c, DTM_OP_BACKWARD, false, task.chunk), microbatch, task);
+    if (letter == 'B' || letter == 'W') call(c, region_of(c, DTM_OP_BACKWARD, true, task.chunk), microbatch, task);
     return NULL;
 }
 
@@ -163,11 +163,31 @@ const char *dtm_loop_calls_of(const dtm_module *module, dtm_op loop, dtm_arena *
     const char *wrong = dtm_loop_tasks_of(module, loop, arena, &tasks);
     for (size_t i = 0; !wrong && i < tasks.count; i++) {
         const dtm_operation *o = &tasks.items[i];
-        bool pair = o->kind == DTM_OPERATION_PAIR;
-        wrong = call_task(&c, o->tasks[0], pair);
-        if (!wrong && pair) wrong = call_task(&c, o->tasks[1], false);
+        size_t begin = out->count;
+        wrong = call_task(&c, o->tasks[0]);
+        if (wrong || o->kind != DTM_OPERATION_PAIR) continue;
+        bool forward = out->count > begin; /* else there is nothing to pair with */
+        wrong = call_task(&c, o->tasks[1]);
+        for (size_t k = begin; forward && k < out->count; k++) out->items[k].begin = begin, out->items[k].end = out->count - 1;
     }
     return wrong;
+}
+
+bool dtm_loop_is_paired(const dtm_loop_calls *calls, dtm_op region, bool first) {
+    for (size_t i = 0; i < calls->count; i++) {
+        const dtm_loop_call *c = &calls->items[i];
+        if (c->region == region && c->end > c->begin && (i == c->begin) == first) return true;
+    }
+    return false;
+}
+
+bool dtm_loop_are_paired(const dtm_loop_calls *calls, dtm_op a, dtm_op b) {
+    for (size_t i = 0; i < calls->count; i++)
+        for (size_t k = i + 1; k <= calls->items[i].end; k++)
+            if (calls->items[i].begin == i && ((calls->items[i].region == a && calls->items[k].region == b) ||
+                                               (calls->items[i].region == b && calls->items[k].region == a)))
+                return true;
+    return false;
 }
 
 /* ---- times ---- */
@@ -235,16 +255,22 @@ static void add_messages(scheduler *s, const int64_t *wait_at, const int64_t *po
         if (post_at[c] == at) add_entry(s, DTM_LOOP_POST, c, message_at(s, c, true));
 }
 
+/* After the operation that has used the slot. */
+static int64_t first_post(const scheduler *s, size_t call) {
+    int64_t before = neighbour(s, call, true, s->slots, false);
+    return before < 0 ? 0 : (int64_t)s->out->calls.items[before].end + 1;
+}
+
 static void schedule_messages(scheduler *s) {
     size_t count = s->out->calls.count;
     int64_t *wait_at = dtm_arena_alloc(s->arena, (count + 1) * sizeof *wait_at);
     int64_t *post_at = dtm_arena_alloc(s->arena, (count + 1) * sizeof *post_at);
     for (size_t c = 0; c < count; c++) {
         wait_at[c] = post_at[c] = -1;
-        if (message_at(s, c, true)) s->posted[at_call(s, &s->out->calls.items[c])] = post_at[c] = neighbour(s, c, true, s->slots, false) + 1;
+        if (message_at(s, c, true)) s->posted[at_call(s, &s->out->calls.items[c])] = post_at[c] = first_post(s, c);
         if (!message_at(s, c, false)) continue;
         int64_t next = neighbour(s, c, false, s->buffers, true);
-        s->gone[at_call(s, &s->out->calls.items[c])] = wait_at[c] = next < 0 ? (int64_t)count : next;
+        s->gone[at_call(s, &s->out->calls.items[c])] = wait_at[c] = next < 0 ? (int64_t)count : (int64_t)s->out->calls.items[next].begin;
     }
     for (size_t c = 0; c < count; c++) {
         add_messages(s, wait_at, post_at, (int64_t)c);

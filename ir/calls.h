@@ -19,8 +19,9 @@ typedef struct dtm_loop_call {
     dtm_op region;       /* of the loop's body; 0, of a loop without an order: the whole body */
     uint32_t microbatch; /* of all */
     bool first;          /* no call of the region came before it: sums over microbatches begin */
-    bool with_next;      /* the first of a pair */
     dtm_task task;
+    size_t index;        /* among the calls */
+    size_t begin, end;   /* the first and the last call of the operation: those of a pair run at the same time */
 } dtm_loop_call;
 
 typedef struct dtm_loop_calls {
@@ -60,6 +61,10 @@ typedef struct dtm_loop_times {
     const int64_t *posted, *gone;
 } dtm_loop_times;
 int dtm_loop_region_index(const dtm_loop_times *times, dtm_op region); /* -1: none */
+
+/* Whether a region is ever called at the same time as another, as the forward pass of a pair (first) or the other part. */
+bool dtm_loop_is_paired(const dtm_loop_calls *calls, dtm_op region, bool first);
+bool dtm_loop_are_paired(const dtm_loop_calls *calls, dtm_op a, dtm_op b);
 
 /* With its messages. A receive is posted as soon as there is a slot for it: `slots` of a channel (source, forward or backward)
  * hold messages that are used or may come. A send is waited for before the call that makes the message `buffers` after it in

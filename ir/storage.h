@@ -91,6 +91,9 @@ dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
 /* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */
 int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op);
 int64_t dtm_workspace_most(const dtm_module *module, bool communication_only);
+/* Of a loop with pairs of calls (ir/calls.h): the other part of a pair has a workspace of its own, which lies before that of
+ * all others. */
+int64_t dtm_workspace_of_pairs(const dtm_module *module);
 
 /* Behind the workspace lies what a program makes once, seed and step (for dropout), the tables of rope; then the chunks of
  * sums of the update. */

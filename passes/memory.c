@@ -64,6 +64,7 @@ typedef struct planner {
     uint32_t *n_users;
     dtm_op ordered;    /* the loop over microbatches with an order, or 0 */
     dtm_loop_schedule schedule;
+    bool *paired;      /* [region][region]: called at the same time; NULL: none is */
     group *groups;     /* groups[0] is none */
     size_t n_groups, cap_groups;
 } planner;
@@ -540,8 +541,9 @@ static void busy(const planner *p, const group *g, size_t microbatch, int64_t *f
     for (size_t i = 0; i < t->n_regions; i++) {
         size_t cell = i * t->n_microbatches + microbatch;
         if (!g->seen[i] || t->time[cell] < 0) continue;
-        int64_t begin = g->seen[i] & RECEIVED && t->posted[cell] >= 0 ? t->posted[cell] : t->time[cell];
-        int64_t end = g->seen[i] & SENT && t->gone[cell] > t->time[cell] ? t->gone[cell] - 1 : t->time[cell];
+        const dtm_loop_call *call = &p->schedule.calls.items[t->time[cell]];
+        int64_t begin = g->seen[i] & RECEIVED && t->posted[cell] >= 0 ? t->posted[cell] : (int64_t)call->begin;
+        int64_t end = g->seen[i] & SENT && t->gone[cell] > (int64_t)call->end ? t->gone[cell] - 1 : (int64_t)call->end;
         if (begin < *from) *from = begin;
         if (end > *to) *to = end;
     }
@@ -587,12 +589,30 @@ static void sort_groups(const planner *p, uint32_t *items, uint32_t *scratch, si
     memcpy(items, scratch, count * sizeof *items);
 }
 
+/* The one region of the ordered loop in which the values of a group are; -1: none, or more. */
+static int only_region(const planner *p, const group *g) {
+    int only = -1;
+    for (size_t i = 0; g->seen && i < p->schedule.times.n_regions; i++) {
+        if (!g->seen[i]) continue;
+        if (only >= 0) return -1;
+        only = (int)i;
+    }
+    return only;
+}
+
+/* Whether both groups may be alive at one time. */
+static bool meet(const planner *p, const group *a, const group *b) {
+    if (a->end >= b->begin + dtm_fault(35) && b->end >= a->begin) return true;
+    int x = p->paired ? only_region(p, a) : -1, y = x >= 0 ? only_region(p, b) : -1;
+    return x >= 0 && y >= 0 && p->paired[(size_t)x * p->schedule.times.n_regions + (size_t)y];
+}
+
 /* The tightest gap between what is alive at the same time and placed already; the lowest of equals. */
 static int64_t best_fit(const planner *p, const group *g, const uint32_t *placed, size_t n_placed, int64_t bottom) {
     int64_t best = -1, best_gap = INT64_MAX, at = bottom, bytes = group_bytes(g);
     for (size_t i = 0; i < n_placed; i++) { /* by offset */
         const group *other = &p->groups[placed[i]];
-        if (other->end < g->begin + dtm_fault(35) || g->end < other->begin) continue;
+        if (!meet(p, other, g)) continue;
         int64_t gap = other->offset - at;
         if (gap >= bytes && gap < best_gap) best = at, best_gap = gap;
         int64_t top = other->offset + group_bytes(other);
@@ -677,6 +697,15 @@ static void visit_algorithm(dtm_module *module, dtm_op op, void *state) {
     module->ops[op].attributes.number[DTM_COLLECTIVE_SCRATCH] = (double)dtm_collective_scratch(module, op, algorithm);
 }
 
+static void find_pairs(planner *p) {
+    size_t n = p->schedule.times.n_regions;
+    for (size_t i = 0; i < p->schedule.calls.count && !p->paired; i++)
+        if (p->schedule.calls.items[i].end > p->schedule.calls.items[i].begin) p->paired = dtm_arena_alloc(p->arena, n * n);
+    for (size_t x = 0; p->paired && x < n; x++)
+        for (size_t y = 0; y < n; y++)
+            p->paired[x * n + y] = dtm_loop_are_paired(&p->schedule.calls, p->schedule.times.regions[x], p->schedule.times.regions[y]);
+}
+
 static dtm_op ordered_loop(const dtm_module *module) {
     dtm_op loop = dtm_rank_loop(module);
     return loop && dtm_loop_is_ordered(module, loop) ? loop : 0;
@@ -693,6 +722,7 @@ bool dtm_pass_memory(dtm_module *module) {
     p.ordered = ordered_loop(module);
     if (p.ordered && dtm_loop_schedule_of(module, p.ordered, p.arena, &p.schedule))
         dtm_broken("memory", "an order of microbatches that was not verified");
+    find_pairs(&p);
     dtm_walk(module, visit_persistent, &p);
     dtm_walk(module, visit_store, &p);
     dtm_walk(module, visit_place, &p);
@@ -702,7 +732,7 @@ bool dtm_pass_memory(dtm_module *module) {
     count_batches(&p);
     int64_t top = pack(&p);
     write_storage(&p);
-    module->arena_bytes = top + dtm_workspace_most(module, false) + dtm_constants_bytes(module);
+    module->arena_bytes = top + dtm_workspace_of_pairs(module) + dtm_workspace_most(module, false) + dtm_constants_bytes(module);
     module->after = dtm_string_of(module->context, "memory");
     dtm_arena_destroy(p.arena);
     return true;

@@ -201,7 +201,7 @@ typedef enum dtm_plan_call_kind { DTM_PLAN_RUN, DTM_PLAN_POST, DTM_PLAN_WAIT } d
 typedef struct dtm_plan_call {
     uint8_t kind; /* dtm_plan_call_kind */
     bool first;   /* RUN: for the first time in a step */
-    bool pair;    /* RUN: one operation with the next */
+    uint8_t pair; /* RUN: so many of the calls that follow run at the same time: the other part of a pair */
     char task;    /* RUN: 'F', 'B', 'I' or 'W'; with the two that follow its name, F3.1 */
     uint16_t chunk;
     uint32_t number, microbatch; /* number: of its direction */
