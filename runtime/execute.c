@@ -1,4 +1,4 @@
-/* Walks the plan's instructions. Kernels and products are cut over the threads; everything else happens on the rank's
+/* Executes one instruction of the plan. Kernels and products are cut over the threads; everything else happens on the rank's
  * own thread. */
 #include "ir/fault.h"
 #include "runtime/rank.h"
@@ -268,71 +268,7 @@ static bool gradient(dtm_rank *rank, const dtm_plan_io *io, dtm_status *status) 
     return !rank->gradients || dtm_gradient_write(rank, io, status);
 }
 
-/* ---- the walk ---- */
-
-enum { DEPTH = 8 };
-
-typedef struct walk {
-    struct {
-        uint32_t loop, body;  /* body: its first instruction */
-        int64_t number, left; /* copies after this one */
-        int64_t outer_copy;   /* the copy number around it */
-        bool started;         /* a copy has run */
-    } open[DEPTH];
-    int depth;
-} walk;
-
-/* How far copy numbers of the whole program are ahead of those here: of a pipeline's stage the copies before it. */
-static int64_t first_copy(const dtm_plan *plan, uint32_t loop) {
-    const dtm_plan_loop *l = &plan->loops[loop];
-    return (l->parent ? first_copy(plan, l->parent) * l->copies : 0) + l->first;
-}
-
-static void begin_copy(dtm_rank *rank, const walk *w) {
-    uint32_t loop = w->open[w->depth - 1].loop;
-    const dtm_plan_loop *l = &rank->plan->loops[loop];
-    int64_t number = w->open[w->depth - 1].number;
-    rank->copies[loop] = rank->copies[l->parent] * (l->parent ? l->copies : 0) + number;
-    if (l->microbatch)
-        dtm_rank_set_microbatch(rank, number, w->open[w->depth - 1].started);
-    else
-        dtm_rank_set_copy(rank, rank->copies[loop] + first_copy(rank->plan, loop));
-}
-
-/* Returns the instruction to go on with. */
-static uint32_t enter_loop(dtm_rank *rank, walk *w, uint32_t at) {
-    const dtm_plan_repeat *r = &rank->plan->instructions[at].repeat;
-    int64_t copies = rank->plan->loops[r->loop].copies;
-    if (copies == 0) return r->end;
-    w->open[w->depth].loop = r->loop;
-    w->open[w->depth].body = at + 1;
-    w->open[w->depth].number = r->reversed ? copies - 1 : 0;
-    w->open[w->depth].left = copies - 1;
-    w->open[w->depth].started = false;
-    w->open[w->depth].outer_copy = rank->copy_number;
-    w->depth++;
-    begin_copy(rank, w);
-    return at + 1;
-}
-
-static uint32_t end_copy(dtm_rank *rank, walk *w, uint32_t at) {
-    const dtm_plan_repeat *r = &rank->plan->instructions[at].repeat;
-    int top = w->depth - 1;
-    if (w->open[top].left > 0) {
-        w->open[top].left--;
-        w->open[top].started = true;
-        w->open[top].number += r->reversed ? -1 : 1;
-        begin_copy(rank, w);
-        return w->open[top].body;
-    }
-    rank->copies[r->loop] = 0;
-    if (rank->plan->loops[r->loop].microbatch)
-        dtm_rank_set_microbatch(rank, 0, false);
-    else
-        dtm_rank_set_copy(rank, w->open[top].outer_copy);
-    w->depth--;
-    return at + 1;
-}
+/* ---- one instruction ---- */
 
 static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *status) {
     const dtm_plan_instruction *at = &rank->plan->instructions[index];
@@ -375,7 +311,7 @@ static double now(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static bool run_timed(dtm_rank *rank, uint32_t index, dtm_status *status) {
+bool dtm_run_instruction(dtm_rank *rank, uint32_t index, dtm_status *status) {
     double work = 0;
     if (!rank->profile) return run_one(rank, index, &work, status);
     double begin = now();
@@ -385,58 +321,4 @@ static bool run_timed(dtm_rank *rank, uint32_t index, dtm_status *status) {
     entry->work += work;
     entry->runs++;
     return ok;
-}
-
-static bool run(dtm_rank *rank, uint32_t begin, uint32_t end, dtm_status *status);
-
-/* Of `eval` the calls of the forward pass alone, and what comes and goes for them. */
-static bool run_timeline(dtm_rank *rank, const dtm_plan_timeline *t, dtm_status *status) {
-    bool ok = true;
-    rank->in_timeline = true;
-    for (uint32_t i = 0; ok && i < t->n_calls; i++) {
-        const dtm_plan_call *call = &t->calls[i];
-        if (rank->forward_only && call->task != 'F') continue;
-        dtm_rank_set_microbatch(rank, call->microbatch, !call->first);
-        if (call->kind == DTM_PLAN_RUN) ok = run(rank, call->begin, call->end, status);
-        else if (call->kind == DTM_PLAN_POST) ok = dtm_start_message(rank, call->begin, status);
-        else ok = dtm_finish_message(rank, call->begin, status);
-    }
-    rank->in_timeline = false;
-    dtm_rank_set_microbatch(rank, 0, false);
-    return ok;
-}
-
-static bool run(dtm_rank *rank, uint32_t begin, uint32_t end, dtm_status *status) {
-    walk w = {.depth = 0};
-    for (uint32_t at = begin; at < end;) {
-        const dtm_plan_instruction *i = &rank->plan->instructions[at];
-        bool skipped = rank->forward_only && i->phase != DTM_PLAN_FORWARD;
-        if (i->kind == DTM_PLAN_REPEAT) {
-            if (w.depth == DEPTH) return dtm_status_fail(status, "the plan nests more than %d loops", DEPTH);
-            at = skipped ? i->repeat.end : enter_loop(rank, &w, at);
-        } else if (i->kind == DTM_PLAN_END) {
-            at = end_copy(rank, &w, at);
-        } else if (i->kind == DTM_PLAN_TIMELINE) {
-            if (!run_timeline(rank, &i->timeline, status)) return false;
-            at = i->timeline.end;
-        } else {
-            if (!skipped && !run_timed(rank, at, status)) return false;
-            at++;
-        }
-    }
-    return true;
-}
-
-bool dtm_rank_start(dtm_rank *rank, dtm_status *status) {
-    dtm_profile_entry *profile = rank->profile;
-    rank->profile = NULL; /* it is no part of a step */
-    bool ok = run(rank, 0, rank->plan->n_start, status);
-    rank->profile = profile;
-    return ok;
-}
-
-bool dtm_rank_step(dtm_rank *rank, int64_t step, dtm_status *status) {
-    rank->step = step;
-    rank->n_reports = 0;
-    return run(rank, rank->plan->n_start, rank->plan->n_instructions, status) && dtm_check_replicas(rank, status);
 }

@@ -371,10 +371,11 @@ static bool evaluate(dtm_rank *rank, dtm_status *status) {
     rank->extents = calloc((size_t)plan->n_extents + 1, sizeof *rank->extents);
     rank->sizes = calloc((size_t)plan->n_sizes + 1, sizeof *rank->sizes);
     rank->copies = calloc((size_t)plan->n_loops + 1, sizeof *rank->copies);
+    rank->pair_copies = calloc(2 * ((size_t)plan->n_loops + 1), sizeof *rank->pair_copies);
     rank->microbatch_extents.items = calloc((size_t)plan->n_extents + 1, sizeof(uint32_t));
     rank->microbatch_sizes.items = calloc((size_t)plan->n_sizes + 1, sizeof(uint32_t));
     rank->copy_sizes.items = calloc((size_t)plan->n_sizes + 1, sizeof(uint32_t));
-    if (!rank->extents || !rank->sizes || !rank->copies || !rank->microbatch_extents.items ||
+    if (!rank->extents || !rank->sizes || !rank->copies || !rank->pair_copies || !rank->microbatch_extents.items ||
         !rank->microbatch_sizes.items || !rank->copy_sizes.items)
         return dtm_status_fail(status, "out of memory for the plan's sizes");
     dtm_coordinates_of(plan, dtm_comm_rank(rank->comm), rank->coordinates);
@@ -561,6 +562,7 @@ void dtm_rank_unload(dtm_rank *rank) {
                            rank->extents,
                            rank->sizes,
                            rank->copies,
+                           rank->pair_copies,
                            rank->microbatch_extents.items,
                            rank->microbatch_sizes.items,
                            rank->copy_sizes.items,

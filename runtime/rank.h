@@ -22,6 +22,7 @@ typedef struct dtm_transfer {
     char label[48];           /* "all_reduce of layer/d_up" */
     /* Of a message in a timeline: requests by microbatch and buffer, and how many of a microbatch are under way. */
     dtm_request *requests;
+    dtm_collective_request request; /* of a collective that was started */
     uint32_t *started;
 } dtm_transfer;
 
@@ -53,6 +54,7 @@ struct dtm_rank {
     dtm_span *extents;
     int64_t *sizes;
     int64_t *copies; /* of each loop: the copy index under way */
+    int64_t *pair_copies; /* the same of the two parts of a pair, one after the other */
     dtm_transfer *transfers;
     dtm_group **groups; /* by index of first use; groups[i] joins the axes group_axes[i] */
     uint16_t *group_axes;
@@ -116,6 +118,9 @@ void dtm_rank_initialize(dtm_rank *rank);
 /* Counts of the collective at `instruction` for the microbatch that is set. */
 void dtm_transfer_count(dtm_rank *rank, uint32_t instruction);
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+/* Starts it; *going says whether it has to be finished, or is done. Its buffers stay as they are in between. */
+bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, bool *going, dtm_status *status);
+bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 /* Sends or receives; a send returns when the other side has taken what was sent. */
 bool dtm_run_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 /* In a timeline, for the microbatch under way: begins to send, or lets come what is received; waits for the end of that. Its
@@ -129,6 +134,10 @@ void dtm_copy_box(dtm_rank *rank, int64_t element_bytes, const void *from, const
                   const dtm_box *to_block, const dtm_box *what);
 
 /* ---- execute.c ---- */
+
+bool dtm_run_instruction(dtm_rank *rank, uint32_t index, dtm_status *status);
+
+/* ---- walk.c ---- */
 
 /* The instructions that run once. */
 bool dtm_rank_start(dtm_rank *rank, dtm_status *status);

@@ -193,35 +193,81 @@ static void unpack(dtm_rank *rank, const dtm_plan_collective *c, const dtm_trans
 
 /* ---- running ---- */
 
-bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+typedef struct place {
+    char *in, *out;
+    void *scratch;
+} place;
+
+static place place_of(const dtm_rank *rank, const dtm_plan_collective *c) {
+    uint32_t in_place = c->stage_in == DTM_PLAN_IN_OUTPUT ? c->tensors[0].output : c->tensors[0].input;
+    return (place){c->stage_in < 0 ? dtm_rank_buffer(rank, in_place) : rank->arena + c->stage_in,
+                   c->stage_out < 0 ? dtm_rank_buffer(rank, c->tensors[0].output) : rank->arena + c->stage_out,
+                   c->scratch < 0 ? NULL : rank->arena + c->scratch};
+}
+
+static void prepare(dtm_rank *rank, uint32_t instruction, const place *at) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
     if (t->changes && !dtm_fault(34)) dtm_transfer_count(rank, instruction);
-    uint32_t in_place = c->stage_in == DTM_PLAN_IN_OUTPUT ? c->tensors[0].output : c->tensors[0].input;
-    char *in = c->stage_in < 0 ? dtm_rank_buffer(rank, in_place) : rank->arena + c->stage_in;
-    char *out = c->stage_out < 0 ? dtm_rank_buffer(rank, c->tensors[0].output) : rank->arena + c->stage_out;
-    void *scratch = c->scratch < 0 ? NULL : rank->arena + c->scratch;
-    dtm_reduction reduction = c->max ? DTM_REDUCTION_MAX : DTM_REDUCTION_SUM;
-    dtm_reduce_type type = c->dtype == DTM_PLAN_I32 ? DTM_REDUCE_I32 : DTM_REDUCE_F32;
-    bool ok;
-    if (c->stage_in != -1) pack(rank, c, t, in);
+    if (c->stage_in != -1) pack(rank, c, t, at->in);
     dtm_group_label(t->group, t->label);
+}
+
+static dtm_reduction reduction_of(const dtm_plan_collective *c) { return c->max ? DTM_REDUCTION_MAX : DTM_REDUCTION_SUM; }
+static dtm_reduce_type type_of(const dtm_plan_collective *c) {
+    return c->dtype == DTM_PLAN_I32 ? DTM_REDUCE_I32 : DTM_REDUCE_F32;
+}
+
+bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+    const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
+    dtm_transfer *t = &rank->transfers[instruction];
+    place at = place_of(rank, c);
+    bool ok;
+    prepare(rank, instruction, &at);
     switch (c->kind) {
     case DTM_COLLECTIVE_ALL_REDUCE:
-        ok = dtm_all_reduce(t->group, c->algorithm, reduction, type, in, out, t->sent[0], scratch, status);
+        ok = dtm_all_reduce(t->group, c->algorithm, reduction_of(c), type_of(c), at.in, at.out, t->sent[0], at.scratch, status);
         break;
     case DTM_COLLECTIVE_REDUCE_SCATTER:
-        ok = dtm_reduce_scatter(t->group, c->algorithm, reduction, type, in, out, t->sent, scratch, status);
+        ok = dtm_reduce_scatter(t->group, c->algorithm, reduction_of(c), type_of(c), at.in, at.out, t->sent, at.scratch, status);
         break;
     case DTM_COLLECTIVE_ALL_GATHER:
-        ok = dtm_all_gather(t->group, c->algorithm, in, out, t->sent, status);
+        ok = dtm_all_gather(t->group, c->algorithm, at.in, at.out, t->sent, status);
         break;
     default:
-        ok = dtm_all_to_all(t->group, c->algorithm, in, t->sent, out, t->received, status);
+        ok = dtm_all_to_all(t->group, c->algorithm, at.in, t->sent, at.out, t->received, status);
     }
     dtm_group_label(t->group, NULL);
-    if (ok && c->stage_out >= 0) unpack(rank, c, t, out);
+    if (ok && c->stage_out >= 0) unpack(rank, c, t, at.out);
     return ok;
+}
+
+bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, bool *going, dtm_status *status) {
+    const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
+    dtm_transfer *t = &rank->transfers[instruction];
+    dtm_collective_request *r = &t->request;
+    *going = dtm_group_members(t->group) > 1 && c->kind != DTM_COLLECTIVE_ALL_TO_ALL;
+    if (!*going) return true; /* it is run in one go */
+    place at = place_of(rank, c);
+    bool ok;
+    prepare(rank, instruction, &at);
+    if (c->kind == DTM_COLLECTIVE_ALL_REDUCE)
+        ok = dtm_all_reduce_start(t->group, c->algorithm, reduction_of(c), type_of(c), at.in, at.out, t->sent[0], at.scratch, r, status);
+    else if (c->kind == DTM_COLLECTIVE_REDUCE_SCATTER)
+        ok = dtm_reduce_scatter_start(t->group, c->algorithm, reduction_of(c), type_of(c), at.in, at.out, t->sent, at.scratch, r, status);
+    else
+        ok = dtm_all_gather_start(t->group, c->algorithm, at.in, at.out, t->sent, r, status);
+    dtm_group_label(t->group, NULL);
+    return ok;
+}
+
+bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+    const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
+    dtm_transfer *t = &rank->transfers[instruction];
+    place at = place_of(rank, c);
+    if (!dtm_collective_wait(&t->request, status)) return false;
+    if (c->stage_out >= 0) unpack(rank, c, t, at.out);
+    return true;
 }
 
 /* ---- messages ---- */

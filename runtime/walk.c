@@ -1,0 +1,204 @@
+/* The walk through a plan's instructions: loops, and the calls of a pipeline's timeline. The calls of a pair are two walks that
+ * take turns: one goes on until it has to wait for another rank, and then the other does,
+ *
+ *     forward   product, all_reduce ..........., product, ..        the all_reduce is carried out by the rank's progress thread
+ *     backward                    product, product, all_reduce ..   while this rank computes the other part
+ *
+ * whatever the instructions are. Who goes on when depends on the plan alone, so ranks that share a plan come to their
+ * collectives in the same order. */
+#include "runtime/rank.h"
+#include "runtime/replicas.h"
+
+enum { DEPTH = 8 };
+
+typedef struct walk {
+    struct {
+        uint32_t loop, body;  /* body: its first instruction */
+        int64_t number, left; /* copies after this one */
+        int64_t outer_copy;   /* the copy number around it */
+        bool started;         /* a copy has run */
+    } open[DEPTH];
+    int depth;
+    uint32_t at, end; /* the next instruction, and where to end */
+    bool going;       /* the one at `at` has been started, and is to be waited for */
+} walk;
+
+/* How far copy numbers of the whole program are ahead of those here: of a pipeline's stage the copies before it. */
+static int64_t first_copy(const dtm_plan *plan, uint32_t loop) {
+    const dtm_plan_loop *l = &plan->loops[loop];
+    return (l->parent ? first_copy(plan, l->parent) * l->copies : 0) + l->first;
+}
+
+static void begin_copy(dtm_rank *rank, const walk *w) {
+    uint32_t loop = w->open[w->depth - 1].loop;
+    const dtm_plan_loop *l = &rank->plan->loops[loop];
+    int64_t number = w->open[w->depth - 1].number;
+    rank->copies[loop] = rank->copies[l->parent] * (l->parent ? l->copies : 0) + number;
+    if (l->microbatch)
+        dtm_rank_set_microbatch(rank, number, w->open[w->depth - 1].started);
+    else
+        dtm_rank_set_copy(rank, rank->copies[loop] + first_copy(rank->plan, loop));
+}
+
+/* Returns the instruction to go on with. */
+static uint32_t enter_loop(dtm_rank *rank, walk *w, uint32_t at) {
+    const dtm_plan_repeat *r = &rank->plan->instructions[at].repeat;
+    int64_t copies = rank->plan->loops[r->loop].copies;
+    if (copies == 0) return r->end;
+    w->open[w->depth].loop = r->loop;
+    w->open[w->depth].body = at + 1;
+    w->open[w->depth].number = r->reversed ? copies - 1 : 0;
+    w->open[w->depth].left = copies - 1;
+    w->open[w->depth].started = false;
+    w->open[w->depth].outer_copy = rank->copy_number;
+    w->depth++;
+    begin_copy(rank, w);
+    return at + 1;
+}
+
+static uint32_t end_copy(dtm_rank *rank, walk *w, uint32_t at) {
+    const dtm_plan_repeat *r = &rank->plan->instructions[at].repeat;
+    int top = w->depth - 1;
+    if (w->open[top].left > 0) {
+        w->open[top].left--;
+        w->open[top].started = true;
+        w->open[top].number += r->reversed ? -1 : 1;
+        begin_copy(rank, w);
+        return w->open[top].body;
+    }
+    rank->copies[r->loop] = 0;
+    if (rank->plan->loops[r->loop].microbatch)
+        dtm_rank_set_microbatch(rank, 0, false);
+    else
+        dtm_rank_set_copy(rank, w->open[top].outer_copy);
+    w->depth--;
+    return at + 1;
+}
+
+/* ---- instructions ---- */
+
+static bool run_timeline(dtm_rank *rank, const dtm_plan_timeline *t, dtm_status *status);
+
+/* What another rank has to do with can be waited for later, if it can be started at all. */
+static bool start(dtm_rank *rank, walk *w, dtm_status *status) {
+    dtm_plan_kind kind = rank->plan->instructions[w->at].kind;
+    if (kind == DTM_PLAN_RECEIVE) w->going = true; /* it was posted */
+    if (kind == DTM_PLAN_COLLECTIVE) return dtm_start_collective(rank, w->at, &w->going, status);
+    return true;
+}
+
+static bool finish(dtm_rank *rank, walk *w, dtm_status *status) {
+    w->going = false;
+    return rank->plan->instructions[w->at].kind == DTM_PLAN_COLLECTIVE ? dtm_finish_collective(rank, w->at++, status)
+                                                                       : dtm_run_instruction(rank, w->at++, status);
+}
+
+/* Goes on; a walk that takes turns until something has been started. */
+static bool go_on(dtm_rank *rank, walk *w, bool takes_turns, dtm_status *status) {
+    if (w->going && !finish(rank, w, status)) return false;
+    while (w->at < w->end) {
+        const dtm_plan_instruction *i = &rank->plan->instructions[w->at];
+        bool skipped = rank->forward_only && i->phase != DTM_PLAN_FORWARD;
+        if (i->kind == DTM_PLAN_REPEAT) {
+            if (w->depth == DEPTH) return dtm_status_fail(status, "the plan nests more than %d loops", DEPTH);
+            w->at = skipped ? i->repeat.end : enter_loop(rank, w, w->at);
+        } else if (i->kind == DTM_PLAN_END) {
+            w->at = end_copy(rank, w, w->at);
+        } else if (i->kind == DTM_PLAN_TIMELINE) {
+            if (!run_timeline(rank, &i->timeline, status)) return false;
+            w->at = i->timeline.end;
+        } else {
+            if (takes_turns && !start(rank, w, status)) return false;
+            if (w->going) return true;
+            if (!skipped && !dtm_run_instruction(rank, w->at, status)) return false;
+            w->at++;
+        }
+    }
+    return true;
+}
+
+static bool run(dtm_rank *rank, uint32_t begin, uint32_t end, dtm_status *status) {
+    walk w = {.at = begin, .end = end};
+    return go_on(rank, &w, false, status);
+}
+
+/* ---- pairs ---- */
+
+/* One part of a pair: a walk through its calls, one after another, and where it stands while the other part goes on. */
+typedef struct part {
+    walk w;
+    const dtm_plan_call *call, *last;
+    int64_t copy_number;
+    int64_t *copies; /* by loop */
+} part;
+
+static void begin_call(part *p) {
+    p->w.at = p->call->begin;
+    p->w.end = p->call->end;
+}
+
+static bool has_ended(const part *p) { return p->w.at >= p->w.end && !p->w.going && p->call == p->last; }
+
+static bool take_turn(dtm_rank *rank, part *p, dtm_status *status) {
+    rank->copies = p->copies;
+    dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first);
+    dtm_rank_set_copy(rank, p->copy_number);
+    bool ok = go_on(rank, &p->w, true, status);
+    while (ok && !p->w.going && p->call != p->last) {
+        p->call++;
+        begin_call(p);
+        dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first);
+        ok = go_on(rank, &p->w, true, status);
+    }
+    p->copy_number = rank->copy_number;
+    return ok;
+}
+
+static bool run_pair(dtm_rank *rank, const dtm_plan_call *call, dtm_status *status) {
+    int64_t *copies = rank->copies;
+    part parts[2] = {{.call = call, .last = call, .copies = rank->pair_copies},
+                     {.call = call + 1, .last = call + call->pair, .copies = rank->pair_copies + rank->plan->n_loops + 1}};
+    bool ok = true;
+    for (int i = 0; i < 2; i++) begin_call(&parts[i]);
+    for (int turn = 0; ok && !(has_ended(&parts[0]) && has_ended(&parts[1])); turn = 1 - turn)
+        if (!has_ended(&parts[turn])) ok = take_turn(rank, &parts[turn], status);
+    rank->copies = copies;
+    dtm_rank_set_copy(rank, 0);
+    return ok;
+}
+
+/* ---- timelines ---- */
+
+/* Of `eval` the calls of the forward pass alone, and what comes and goes for them. */
+static bool run_timeline(dtm_rank *rank, const dtm_plan_timeline *t, dtm_status *status) {
+    bool ok = true;
+    rank->in_timeline = true;
+    for (uint32_t i = 0; ok && i < t->n_calls; i++) {
+        const dtm_plan_call *call = &t->calls[i];
+        bool pair = call->pair && !rank->forward_only;
+        if (rank->forward_only && call->task != 'F') continue;
+        dtm_rank_set_microbatch(rank, call->microbatch, !call->first);
+        if (pair) ok = run_pair(rank, call, status);
+        else if (call->kind == DTM_PLAN_RUN) ok = run(rank, call->begin, call->end, status);
+        else if (call->kind == DTM_PLAN_POST) ok = dtm_start_message(rank, call->begin, status);
+        else ok = dtm_finish_message(rank, call->begin, status);
+        if (pair) i += call->pair;
+    }
+    rank->in_timeline = false;
+    dtm_rank_set_microbatch(rank, 0, false);
+    return ok;
+}
+
+bool dtm_rank_start(dtm_rank *rank, dtm_status *status) {
+    dtm_profile_entry *profile = rank->profile;
+    rank->profile = NULL; /* it is no part of a step */
+    bool ok = run(rank, 0, rank->plan->n_start, status);
+    rank->profile = profile;
+    return ok;
+}
+
+bool dtm_rank_step(dtm_rank *rank, int64_t step, dtm_status *status) {
+    rank->step = step;
+    rank->n_reports = 0;
+    return run(rank, rank->plan->n_start, rank->plan->n_instructions, status) && dtm_check_replicas(rank, status);
+}
