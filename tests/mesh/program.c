@@ -320,10 +320,18 @@ static void write_keep(draws *d, program *p, const char *const *names, int axes)
     put(p->placement, sizeof p->placement, "]\n");
 }
 
-/* A pipeline along pp: stages as given, empty ones too, or as they come; one or two a rank. */
+/* A pipeline along pp: of any schedule; stages as given, empty ones too, or as they are balanced; one or two a rank. */
 static void write_pipeline(draws *d, program *p, int ranks) {
-    int chunks = draw_between(d, 1, 2), left = p->layers;
-    put(p->placement, sizeof p->placement, "    pp splits layer with schedule = sequential, microbatches = %d", draw_between(d, 1, p->B + 1));
+    static const struct {
+        const char *name;
+        int chunks, microbatches; /* 0: one chunk or two; the least number of microbatches, times ranks */
+    } schedules[] = {{"sequential", 0, 0}, {"zbh1", 1, 0}, {"zbv", 2, 0},       {"1f1b", 1, 0},
+                     {"gpipe", 1, 0},      {"auto", 0, 0}, {"dualpipev", 2, 2}, {"interleaved", 2, 0}};
+    int schedule = draw(d, (int)(sizeof schedules / sizeof *schedules)), least = schedules[schedule].microbatches * ranks;
+    int chunks = schedules[schedule].chunks ? schedules[schedule].chunks : draw_between(d, 1, 2);
+    int microbatches = draw_between(d, 1, p->B + 1), left = p->layers;
+    put(p->placement, sizeof p->placement, "    pp splits layer with schedule = %s, microbatches = %d", schedules[schedule].name,
+        microbatches > least ? microbatches : least);
     if (chunks > 1) put(p->placement, sizeof p->placement, ", chunks = %d", chunks);
     if (draw_chance(d, 50)) {
         for (int s = 0; s < ranks * chunks; s++) {
