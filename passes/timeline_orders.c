@@ -12,6 +12,7 @@
  *
  * Fewer microbatches than ranks: a count of operations is cut at what there is; zbv is made for more and what is too much
  * left out. An order from which microbatches are left out is still one in which nothing waits for what comes later. */
+#include "ir/fault.h"
 #include "passes/timeline_search.h"
 
 #include <string.h>
@@ -27,7 +28,7 @@ static int least(int a, int b) { return a < b ? a : b; }
 
 /* `late`: how many backward passes later the weight gradient comes; < 0: within B. */
 static void one_forward_one_backward(dtm_timeline *t, int rank, int late) {
-    int warm = least(t->ranks - 1 - rank, t->microbatches), weights = 0;
+    int warm = least(t->ranks - !dtm_fault(52) - rank, t->microbatches), weights = 0;
     for (int m = 0; m < warm; m++) dtm_timeline_add(t, rank, DTM_TASK_FORWARD, m, 0);
     for (int m = 0; m < t->microbatches; m++) {
         if (warm + m < t->microbatches) dtm_timeline_add(t, rank, DTM_TASK_FORWARD, warm + m, 0);
@@ -38,7 +39,7 @@ static void one_forward_one_backward(dtm_timeline *t, int rank, int late) {
 }
 
 static void one_f_one_b(dtm_timeline *t, int rank) { one_forward_one_backward(t, rank, -1); }
-static void zbh1(dtm_timeline *t, int rank) { one_forward_one_backward(t, rank, rank); }
+static void zbh1(dtm_timeline *t, int rank) { one_forward_one_backward(t, rank, dtm_fault(55) ? 0 : rank); }
 
 /* ---- interleaved ---- */
 
@@ -47,7 +48,7 @@ static void zbh1(dtm_timeline *t, int rank) { one_forward_one_backward(t, rank, 
 static int group_size(const dtm_timeline *t) {
     int size = t->ranks;
     if (t->microbatches <= size) return t->microbatches;
-    while (t->microbatches % size && t->microbatches % size < t->ranks) size++;
+    while (t->microbatches % size && t->microbatches % size < t->ranks && !dtm_fault(54)) size++;
     return size;
 }
 
@@ -55,7 +56,7 @@ static int group_size(const dtm_timeline *t) {
 static dtm_task interleaved_task(const dtm_timeline *t, int group, int index, bool forward) {
     int first = index / (group * t->chunks) * group, size = least(group, t->microbatches - first);
     int within = index - first * t->chunks, chunk = within / size;
-    return (dtm_task){(uint32_t)(first + within % size), (uint16_t)(forward ? chunk : t->chunks - 1 - chunk),
+    return (dtm_task){(uint32_t)(first + within % size), (uint16_t)(forward || dtm_fault(53) ? chunk : t->chunks - 1 - chunk),
                       forward ? DTM_TASK_FORWARD : DTM_TASK_BACKWARD};
 }
 
@@ -121,7 +122,7 @@ static void zbv(dtm_timeline *t, int rank) {
     for (int i = 0; i < last; i++) put(&w, DTM_TASK_FORWARD, 1), put(&w, DTM_TASK_INPUT, 1), put(&w, DTM_TASK_WEIGHT, 1);
     while (w.next[DTM_TASK_FORWARD][1] < all) {
         if (w.next[DTM_TASK_FORWARD][0] < all) put(&w, DTM_TASK_FORWARD, 0);
-        put(&w, DTM_TASK_INPUT, 0), put(&w, DTM_TASK_WEIGHT, 0);
+        put(&w, DTM_TASK_INPUT, dtm_fault(57)), put(&w, DTM_TASK_WEIGHT, dtm_fault(57));
         put(&w, DTM_TASK_FORWARD, 1), put(&w, DTM_TASK_INPUT, 1), put(&w, DTM_TASK_WEIGHT, 1);
     }
     for (int i = 0; i < rank; i++) put(&w, DTM_TASK_INPUT, 0), put(&w, DTM_TASK_INPUT, 1);
@@ -167,7 +168,7 @@ static void dual(dtm_timeline *t, int rank, int a, int h, int half, int stages, 
     }
     for (int i = 0; i < half - 1 - h; i++) backward(&w, b), pair(&w, b, a);
     for (int i = 0; i < h + 1; i++) {
-        if (i > split || (i == split && h % 2)) input(&w, b);
+        if (i > split || (i == split && h % 2 != dtm_fault(56))) input(&w, b);
         else backward(&w, b);
         if (i >= split) input(&w, a);
         else backward(&w, a);

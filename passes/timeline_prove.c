@@ -1,5 +1,6 @@
 /* The proof that a timeline is right (timeline.h): what is in it, which messages meet, that nothing stands still, and what
  * memory it takes. Each part rests on those before it, so the first that fails ends the proof. */
+#include "ir/fault.h"
 #include "passes/timeline_prove.h"
 
 #include <math.h>
@@ -81,7 +82,7 @@ static void check_tasks(prover *p, int rank) {
     static const dtm_task_kind kinds[] = {DTM_TASK_FORWARD, DTM_TASK_INPUT, DTM_TASK_WEIGHT};
     for (int c = 0; c < t->chunks; c++)
         for (int m = 0; m < dtm_timeline_passing(t, c) && p->errors < MOST_ERRORS; m++)
-            for (int k = 0; k < 3; k++) {
+            for (int k = 0; k < (dtm_fault(58) ? 2 : 3); k++) {
                 dtm_task task = {(uint32_t)m, (uint16_t)c, (uint8_t)kinds[k]};
                 if (!p->at[dtm_timeline_number(t, rank, task)]) missing(p, rank, task);
             }
@@ -92,7 +93,7 @@ static void check_tasks(prover *p, int rank) {
             int n = dtm_timeline_needs(t, rank, o->tasks[k], needs);
             for (int j = 0; j < n; j++) {
                 uint32_t at = p->at[dtm_timeline_number(t, needs[j].rank, needs[j].task)];
-                if (needs[j].rank != rank || at <= i || at == 0) continue;
+                if (needs[j].rank != rank || at <= i + dtm_fault(59) || at == 0) continue;
                 dtm_error(p->context, o->span, 903, "rank %d does %s %s %s, which it needs", rank, story(p, rank, o->tasks[k]),
                           at == i + 1 ? "at once with" : "before", story(p, rank, needs[j].task));
                 p->errors++;
@@ -160,7 +161,8 @@ static bool meet_users(prover *p, uint32_t *used, size_t *capacity) {
                 int from = needs[n - 1].rank;
                 bool backward = o->tasks[k].kind != DTM_TASK_FORWARD;
                 uint32_t channel = timeline_channel(t, from, r, backward), place = used[channel];
-                if (p->messages.place[dtm_timeline_number(t, from, needs[n - 1].task)] != place) {
+                bool same = p->messages.place[dtm_timeline_number(t, from, needs[n - 1].task)] == place;
+                if (!same && !(dtm_fault(60) && backward)) {
                     const dtm_operation *maker = operation(p, from, p->messages.makers[channel][place]);
                     return clash(p, from, r, backward, place, maker_task(maker, backward), maker->span, needs[n - 1].task,
                                  o->span);
@@ -285,7 +287,7 @@ static bool runs(prover *p, const dtm_timeline_limits *limits, dtm_timeline_proo
         return true;
     }
     proof->slots = limits->receive_slots;
-    run = timeline_run_with(p->arena, p->timeline, &p->messages, send_buffers + (uint32_t)proof->slots);
+    run = timeline_run_with(p->arena, p->timeline, &p->messages, send_buffers + (uint32_t)proof->slots + dtm_fault(61));
     if (!run.stuck) return true;
     tell_cycle(p, &run, 906, too_few(p, proof->slots));
     dtm_help(p->context, "%d slots a channel do", fewest_slots(p, send_buffers, proof->slots + 1));
@@ -302,7 +304,7 @@ static double largest_message(const dtm_timeline *t, const dtm_timeline_costs *c
                            t, from, (dtm_task){0, (uint16_t)c, backward ? DTM_TASK_INPUT : DTM_TASK_FORWARD}, &chunk);
             if (to < 0 || timeline_channel(t, from, to, backward) != channel) continue;
             const dtm_stage_cost *stage = &costs->stage[dtm_timeline_stage(t, from, c)];
-            bytes = fmax(bytes, backward ? stage->backward_bytes : stage->forward_bytes);
+            bytes = fmax(dtm_fault(63) ? 0 : bytes, backward ? stage->backward_bytes : stage->forward_bytes);
         }
     return bytes;
 }
@@ -319,9 +321,10 @@ static double most_kept(const prover *p, const dtm_timeline_costs *costs, int ra
             int kind = o->tasks[k].kind;
             if (kind == DTM_TASK_FORWARD) alive += stage->kept;
             if (kind == DTM_TASK_BACKWARD) gives += stage->kept;
-            if (kind == DTM_TASK_INPUT) gives += stage->kept - stage->kept_for_weight;
+            if (kind == DTM_TASK_INPUT) gives += stage->kept - (dtm_fault(64) ? 0 : stage->kept_for_weight);
             if (kind == DTM_TASK_WEIGHT) gives += stage->kept_for_weight;
         }
+        if (dtm_fault(62)) alive -= gives, gives = 0;
         if (alive > most) most = alive, *where = i;
         alive -= gives;
     }

@@ -6,6 +6,7 @@
  * Along the way each rank knows how many operations of every other rank must have ended before its own (vector clocks, as
  * of Mattern 1989). From them follows how far the source of a channel can run ahead of its destination at worst, and so
  * the number of slots with which no send waits whatever the times. */
+#include "ir/fault.h"
 #include "passes/timeline_prove.h"
 
 #include <string.h>
@@ -120,7 +121,8 @@ static void finish(runner *u, int rank, const dtm_operation *o, size_t index) {
         uint32_t channel = timeline_channel(t, from, rank, o->tasks[i].kind != DTM_TASK_FORWARD);
         u->used[channel]++;
         wake(u, u->channel_waiter[channel]);
-        if (own) learn(u, rank, dtm_timeline_number(t, from, needs[n - 1].task));
+        if (own && (o->tasks[i].kind == DTM_TASK_FORWARD || !dtm_fault(66)))
+            learn(u, rank, dtm_timeline_number(t, from, needs[n - 1].task));
     }
     if (own) own[rank] = (uint32_t)index + 1;
     for (int i = 0; i < n_tasks(o); i++) {
@@ -143,7 +145,8 @@ static bool group(runner *u, int rank, const dtm_operation *o) {
             u->posted[m->receive][number] = true;
             wake(u, m->peer);
         }
-        if (all && !u->posted[!m->receive][number]) all = wait_for(u, rank, WAITS_FOR_PARTNER, m->peer, m->made);
+        if (all && !u->posted[!m->receive][number] && (m->receive || !dtm_fault(67)))
+            all = wait_for(u, rank, WAITS_FOR_PARTNER, m->peer, m->made);
     }
     return all;
 }
@@ -181,7 +184,7 @@ static void count_ample(runner *u) {
                     makers[k] = dtm_timeline_number(t, r, task);
                 }
                 for (uint32_t k = 0; k < n; k++) {
-                    while (j < n && u->known[makers[j]] <= u->messages->users[channel][k]) j++;
+                    while (j < n && u->known[makers[j]] + dtm_fault(65) <= u->messages->users[channel][k]) j++;
                     if ((int)(j - k) > u->run.ample) u->run.ample = (int)(j - k);
                 }
             }

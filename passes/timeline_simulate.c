@@ -1,6 +1,7 @@
 /* When everything in a timeline happens under given costs (timeline.h). The order on each rank is fixed, so a beginning is
  * the latest of a few ends: the ranks are walked in turn, each as far as what it needs has been timed; a rank that needs
  * what is not is woken by the task it waits for. */
+#include "ir/fault.h"
 #include "passes/timeline.h"
 
 #include <math.h>
@@ -25,11 +26,11 @@ double dtm_pair_time(const dtm_timeline_costs *c, int f, dtm_task_kind kind, int
     const dtm_stage_cost *one = &c->stage[f], *other = &c->stage[b];
     double hidden = kind == DTM_TASK_BACKWARD ? fmin(one->hidden, other->hidden) : fmin(one->hidden_input, other->hidden_input);
     double back = dtm_task_time(c, kind, b);
-    return fmax(fmax(one->forward, back), one->forward + back - hidden);
+    return fmax(dtm_fault(72) ? one->forward : fmax(one->forward, back), one->forward + back - hidden);
 }
 
 double dtm_message_time(const dtm_timeline_costs *c, dtm_task_kind kind, int stage) {
-    double bytes = kind == DTM_TASK_FORWARD ? c->stage[stage].forward_bytes : c->stage[stage].backward_bytes;
+    double bytes = kind == DTM_TASK_FORWARD || dtm_fault(71) ? c->stage[stage].forward_bytes : c->stage[stage].backward_bytes;
     return c->latency + (c->bandwidth > 0 ? bytes / c->bandwidth : 0);
 }
 
@@ -130,7 +131,7 @@ static bool step(simulation *s, int rank) {
         r->exposed += end - fmax(begin, data);
     } else {
         if (!needed(s, rank, o, &begin, &data)) return false;
-        r->exposed += begin - data;
+        r->exposed += begin - (dtm_fault(73) ? s->free[rank] : data);
         end = begin + operation_time(s, rank, o);
         r->busy += end - begin;
         for (int i = 0; i < n_tasks(o); i++) {
@@ -163,7 +164,7 @@ static void account(const simulation *s, int rank, dtm_task task, double *takes,
     switch (task.kind) {
     case DTM_TASK_FORWARD: *takes += c->kept; break;
     case DTM_TASK_BACKWARD: *gives += c->kept; break;
-    case DTM_TASK_INPUT: *gives += c->kept - c->kept_for_weight; break;
+    case DTM_TASK_INPUT: *gives += c->kept - (dtm_fault(74) ? 0 : c->kept_for_weight); break;
     case DTM_TASK_WEIGHT: *gives += c->kept_for_weight; break;
     }
 }

@@ -189,6 +189,18 @@ static void test_times_by_hand(void) {
     dtm_context_destroy(context);
 }
 
+/* What one part of a pair hides of the other, of two stages the lesser; never more than makes it as long as the longer part. */
+static void test_pair_times(void) {
+    dtm_stage_cost stage[] = {{1, 2, 2, .hidden = 0.5, .hidden_input = 0.25}, {3, 1, 1, .hidden = 2, .hidden_input = 2}};
+    dtm_stage_cost hidden[] = {{1, 2, 2, .hidden = 5, .hidden_input = 5}, {3, 1, 1, .hidden = 5, .hidden_input = 5}};
+    dtm_timeline_costs costs = {2, stage, 0, 0, NULL}, all = {2, hidden, 0, 0, NULL};
+    CHECK(near(dtm_pair_time(&costs, 0, DTM_TASK_BACKWARD, 1), 2.5), "a pair of F and B");
+    CHECK(near(dtm_pair_time(&costs, 1, DTM_TASK_BACKWARD, 0), 6.5), "the lesser of two stages");
+    CHECK(near(dtm_pair_time(&costs, 0, DTM_TASK_INPUT, 1), 1.75), "a pair of F and I");
+    CHECK(near(dtm_pair_time(&all, 0, DTM_TASK_BACKWARD, 0), 4) && near(dtm_pair_time(&all, 1, DTM_TASK_INPUT, 1), 3),
+          "a pair takes as long as its parts");
+}
+
 /* ---- all numbers ---- */
 
 static void test_grid(void) {
@@ -613,6 +625,7 @@ int main(int count, char **words) {
     test_recorded();
     test_times();
     test_times_by_hand();
+    test_pair_times();
     test_grid();
     test_not_defined();
     test_text();
