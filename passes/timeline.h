@@ -13,6 +13,8 @@ dtm_timeline *dtm_timeline_order(dtm_context *context, dtm_arena *arena, dtm_spa
                                  int microbatches, int chunks);
 /* Where a schedule of these names has its stages; of any other, as ranks come. */
 dtm_placement dtm_timeline_placement(const char *schedule);
+/* Whether it has backward passes in two parts, I and W. */
+bool dtm_timeline_splits(const char *schedule);
 /* The names, in the order above; NULL from `index` 7 on. */
 const char *dtm_timeline_schedule(int index);
 

@@ -190,28 +190,34 @@ typedef struct schedule {
     const char *name;
     dtm_placement placement;
     int chunks; /* by itself */
-    bool any_chunks, doubled, even;
+    bool any_chunks, doubled, even, splits;
     void (*rank)(dtm_timeline *, int);
 } schedule;
 
 enum { NAMED = 7 };
 static const schedule schedules[] = {
-    {"gpipe", DTM_PLACE_SINGLE, 1, false, false, false, gpipe},
-    {"1f1b", DTM_PLACE_SINGLE, 1, false, false, false, one_f_one_b},
-    {"interleaved", DTM_PLACE_LOOP, 2, true, false, false, interleaved},
-    {"zbh1", DTM_PLACE_SINGLE, 1, false, false, false, zbh1},
-    {"zbv", DTM_PLACE_V, 2, false, false, false, zbv},
-    {"dualpipe", DTM_PLACE_BIDIRECTIONAL, 2, false, true, true, dualpipe},
-    {"dualpipev", DTM_PLACE_V, 2, false, true, false, dualpipev},
+    {"gpipe", DTM_PLACE_SINGLE, 1, false, false, false, false, gpipe},
+    {"1f1b", DTM_PLACE_SINGLE, 1, false, false, false, false, one_f_one_b},
+    {"interleaved", DTM_PLACE_LOOP, 2, true, false, false, false, interleaved},
+    {"zbh1", DTM_PLACE_SINGLE, 1, false, false, false, true, zbh1},
+    {"zbv", DTM_PLACE_V, 2, false, false, false, true, zbv},
+    {"dualpipe", DTM_PLACE_BIDIRECTIONAL, 2, false, true, true, true, dualpipe},
+    {"dualpipev", DTM_PLACE_V, 2, false, true, false, true, dualpipev},
     /* not by name: what `auto` measures itself against */
-    {"interleavedzb", DTM_PLACE_LOOP, 2, true, false, false, interleaved_zero_bubble},
-    {"interleaved_moeoverlap", DTM_PLACE_LOOP, 2, true, false, false, overlapped},
+    {"interleavedzb", DTM_PLACE_LOOP, 2, true, false, false, true, interleaved_zero_bubble},
+    {"interleaved_moeoverlap", DTM_PLACE_LOOP, 2, true, false, false, false, overlapped},
 };
 
 dtm_placement dtm_timeline_placement(const char *schedule) {
     for (int i = 0; i < NAMED; i++)
         if (strcmp(schedules[i].name, schedule) == 0) return schedules[i].placement;
     return DTM_PLACE_LOOP;
+}
+
+bool dtm_timeline_splits(const char *schedule) {
+    for (int i = 0; i < NAMED; i++)
+        if (strcmp(schedules[i].name, schedule) == 0) return schedules[i].splits;
+    return false;
 }
 
 const char *dtm_timeline_schedule(int index) { return index >= 0 && index < NAMED ? schedules[index].name : NULL; }
