@@ -6,8 +6,10 @@
 #include "kernels/cpu/matmul.h"
 #include "runtime/checkpoint.h"
 #include "runtime/data.h"
+#include "runtime/profile.h"
 #include "runtime/replicas.h"
 #include "runtime/simulate.h"
+#include "runtime/trace.h"
 
 #include <math.h>
 #include <string.h>
@@ -313,9 +315,13 @@ static double now(void) {
 
 bool dtm_run_instruction(dtm_rank *rank, uint32_t index, dtm_status *status) {
     double work = 0;
-    if (!rank->profile) return run_one(rank, index, &work, status);
+    if (!rank->profile && !rank->trace) return run_one(rank, index, &work, status);
+    const dtm_plan_instruction *at = &rank->plan->instructions[index];
+    dtm_trace_begin(rank, at->name, dtm_profile_category(at->category));
     double begin = now();
     bool ok = run_one(rank, index, &work, status);
+    dtm_trace_end(rank);
+    if (!rank->profile) return ok;
     dtm_profile_entry *entry = &rank->profile[index];
     entry->seconds += now() - begin;
     entry->work += work;

@@ -54,7 +54,11 @@ static const char train_text[] =
     "\n"
     "what it tells\n"
     "    --log F.jsonl          one JSON object a line: a header that records the run, then one a step\n"
-    "    --profile              at the end, where the time went: by kind of work and by operator\n"
+    "    --profile              at the end, where the time went: by kind of work, beside what the cost model predicts for\n"
+    "                           the program's machine, and by operator\n"
+    "    --trace F.json         what every rank did when, and what it sent: for Perfetto or Chrome's tracing, all ranks\n"
+    "                           on one clock\n"
+    "    --trace-steps A-B      of these steps alone, counted from 1\n"
     "    --quiet                no progress on stderr\n"
     "\n";
 
@@ -68,6 +72,7 @@ static const char eval_text[] =
     "    --seed N               of the initial weights\n"
     "    --log F.jsonl          a header, then the loss of each batch\n"
     "    --profile              at the end, where the time went\n"
+    "    --trace F.json, --trace-steps A-B   as for train\n"
     "    --quiet                no progress on stderr\n"
     "\n";
 
@@ -111,6 +116,7 @@ typedef enum flag_kind {
     FLAG_SEED,
     FLAG_THREADS,
     FLAG_SECONDS,
+    FLAG_STEPS,
     FLAG_TOKENS
 } flag_kind;
 
@@ -123,7 +129,7 @@ typedef struct flag {
     void *target;
 } flag;
 
-enum { FLAGS = 18 };
+enum { FLAGS = 20 };
 
 static void flags_of(dtm_options *o, flag flags[FLAGS]) {
     const flag all[FLAGS] = {
@@ -141,6 +147,8 @@ static void flags_of(dtm_options *o, flag flags[FLAGS]) {
         {"--quiet", FLAG_SWITCH, FOR_RUN, &o->quiet},
         {"--check-replicas", FLAG_SWITCH, FOR_RUN, &o->check_replicas},
         {"--deadline", FLAG_SECONDS, FOR_RUN, NULL},
+        {"--trace", FLAG_TEXT, FOR_RUN, &o->trace},
+        {"--trace-steps", FLAG_STEPS, FOR_RUN, NULL},
         {"--links", FLAG_TEXT, FOR_RUN, &o->links},
         {"--simulate", FLAG_SWITCH, FOR_TRAIN, &o->simulate},
         {"--json", FLAG_SWITCH, FOR_INFO, &o->json},
@@ -156,6 +164,17 @@ static bool whole(const char *text, int64_t least, int64_t most, int64_t *out) {
     if (errno || end == text || *end || value < least || value > most) return false;
     *out = value;
     return true;
+}
+
+/* "3" or "3-5". */
+static bool steps(const char *text, int64_t *first, int64_t *last) {
+    char begin[24];
+    const char *dash = strchr(text, '-');
+    size_t length = dash ? (size_t)(dash - text) : strlen(text);
+    snprintf(begin, sizeof begin, "%.*s", (int)length, text);
+    if (length >= sizeof begin || !whole(begin, 1, INT64_MAX / 2, first)) return false;
+    *last = *first;
+    return !dash || whole(dash + 1, *first, INT64_MAX / 2, last);
 }
 
 static bool seed(const char *text, uint64_t *out) {
@@ -189,6 +208,9 @@ static bool set(dtm_options *o, const flag *f, const char *value, dtm_status *st
             return dtm_status_fail(status, "%s wants a whole number from 1 to 1024, not `%s`", f->name, value);
         o->threads = (int)number;
         return true;
+    case FLAG_STEPS:
+        if (steps(value, &o->trace_first, &o->trace_last)) return true;
+        return dtm_status_fail(status, "%s wants a step or steps, 3 or 3-5, counted from 1, not `%s`", f->name, value);
     case FLAG_SECONDS:
         o->deadline = strtod(value, &end);
         o->deadline_given = true;
@@ -249,6 +271,8 @@ static bool take(dtm_options *o, const flag *flags, int commands, int *at, dtm_s
 
 static bool finish(dtm_options *o, dtm_status *status) {
     if (o->command != DTM_COMMAND_TRAIN && o->command != DTM_COMMAND_EVAL) return true;
+    if (o->trace_first && !o->trace)
+        return dtm_status_fail(status, "--trace-steps chooses steps of --trace F.json, which is not there");
     if (o->links && !o->local)
         return dtm_status_fail(status, "--links is for --local: with mpirun messages go over the links that there are");
     if (o->simulate && !o->local) return dtm_status_fail(status, "--simulate is for --local: add it");

@@ -23,6 +23,8 @@ typedef struct dtm_options {
     const char *data, *load, *log, *save_weights, *save_grads;
     const char *links; /* of --local: the file of a machine */
     bool simulate;
+    const char *trace;
+    int64_t trace_first, trace_last; /* steps, from 1; 0: not given */
     dtm_data_format format;
     bool format_given, seed_given, deadline_given;
     int64_t steps; /* -1: not given */

@@ -14,6 +14,10 @@ static const char *const categories[DTM_PLAN_CATEGORIES] = {
     [DTM_PLAN_LOOKUP] = "lookups",        [DTM_PLAN_MOVEMENT] = "copies",         [DTM_PLAN_OPTIMIZER] = "optimizer",
     [DTM_PLAN_NETWORK] = "between ranks", [DTM_PLAN_HOST] = "host and data",
 };
+const char *dtm_profile_category(dtm_plan_category category) {
+    return categories[category];
+}
+
 static const char *const phases[] = {"forward", "backward", "update"};
 
 /* One operator: the instructions of one name, phase and category. */

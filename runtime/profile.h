@@ -4,6 +4,9 @@
 
 #include "runtime/rank.h"
 
+/* "matrix products" */
+const char *dtm_profile_category(dtm_plan_category category);
+
 /* Prints the tables of this rank on stdout. seconds: of all steps. */
 void dtm_profile_print(const dtm_rank *rank, int64_t steps, double seconds);
 

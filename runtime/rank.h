@@ -13,6 +13,7 @@
 
 typedef struct dtm_rank dtm_rank;
 typedef struct dtm_gradient_file dtm_gradient_file;
+typedef struct dtm_trace dtm_trace;
 
 /* What is worked out once for a collective. Counts are by member: elements for reductions, else bytes. */
 typedef struct dtm_transfer {
@@ -86,6 +87,7 @@ struct dtm_rank {
     dtm_gradient_file *gradients; /* set in the step whose gradients are saved */
     dtm_profile_entry *profile;   /* by instruction; NULL: not asked for */
     int64_t replicas_compared;    /* with --check-replicas */
+    dtm_trace *trace;             /* with --trace, else NULL */
     double simulated;             /* with --simulate: until when the rank has computed; monotonic seconds */
 };
 

@@ -6,6 +6,7 @@
 #include "runtime/info.h"
 #include "runtime/profile.h"
 #include "runtime/simulate.h"
+#include "runtime/trace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -116,7 +117,8 @@ static bool check_outputs(const session *s, dtm_status *status) {
     const dtm_options *options = s->rank.options;
     if (!is_first(s)) return true;
     return (!options->save_weights || dtm_check_writable(options->save_weights, status)) &&
-           (!options->save_grads || dtm_check_writable(options->save_grads, status));
+           (!options->save_grads || dtm_check_writable(options->save_grads, status)) &&
+           (!options->trace || dtm_check_writable(options->trace, status));
 }
 
 static bool prepare(session *s, dtm_status *status) {
@@ -128,6 +130,7 @@ static bool prepare(session *s, dtm_status *status) {
     if (!ok) status->failed = true;
     if (!dtm_comm_agree(rank->comm, status)) return false;
     s->tokens = tokens_of(rank->plan);
+    if (!dtm_trace_open(rank, status)) return false;
     if (options->simulate && is_first(s))
         fprintf(stderr, "simulated: kernels sleep for their modelled time; losses and gradient norms mean nothing\n");
     if (options->simulate) return true;
@@ -170,17 +173,21 @@ static bool run_steps(session *s, dtm_status *status) {
     dtm_rank *rank = &s->rank;
     const char *gradients = rank->options->save_grads;
     double begin = now(), before = begin;
+    dtm_comm_link(rank->comm, true);
     dtm_simulate_begin(rank);
     for (int64_t step = 0; step < s->steps; step++) {
         bool last = step + 1 == s->steps;
         if (last && gradients && !dtm_gradients_begin(rank, gradients, status)) return false;
+        dtm_trace_begin_step(rank, step);
         if (!dtm_rank_step(rank, step, status)) return false;
+        dtm_trace_end_step(rank);
         double after = now();
         if (!log_step(s, step, after - before, status)) return false;
         before = after;
         if (last && gradients && !dtm_gradients_end(rank, status)) return false;
     }
     dtm_simulate_end(rank);
+    dtm_comm_link(rank->comm, false);
     s->seconds = now() - begin;
     return true;
 }
@@ -189,6 +196,7 @@ static bool finish(session *s, dtm_status *status) {
     dtm_rank *rank = &s->rank;
     const char *weights = rank->options->save_weights;
     if (weights && !dtm_weights_save(rank, weights, status)) return false;
+    if (!dtm_trace_write(rank, status)) return false;
     dtm_log *log = s->log;
     s->log = NULL;
     if (!dtm_log_close(log, status)) return false;
@@ -217,6 +225,7 @@ bool dtm_run_rank(dtm_comm *comm, void *argument, dtm_status *status) {
     const dtm_program_run *run = argument;
     session s;
     memset(&s, 0, sizeof s);
+    dtm_comm_link(comm, false); /* steps alone go over them */
     bool ok = wanted_steps(&s, run->plan, run->options, status) &&
               dtm_rank_load(&s.rank, run->plan, run->options, comm, status) && prepare(&s, status) &&
               run_steps(&s, status) && finish(&s, status);
@@ -226,6 +235,8 @@ bool dtm_run_rank(dtm_comm *comm, void *argument, dtm_status *status) {
     }
     free(s.others);
     dtm_gradients_drop(&s.rank);
+    if (s.rank.comm) dtm_comm_quiet(comm);
+    dtm_trace_close(&s.rank);
     dtm_rank_unload(&s.rank);
     return ok;
 }

@@ -33,6 +33,7 @@ bool dtm_comm_init(dtm_comm *comm, const dtm_transport *transport, void *state, 
     comm->size = comm->node_size = size;
     comm->node_index = rank;
     comm->deadline = 600;
+    comm->linked = true;
     pthread_mutex_init(&comm->lock, NULL);
     dtm_progress_init(&comm->progress);
     int *ranks = malloc((size_t)size * sizeof *ranks);
@@ -63,6 +64,14 @@ void dtm_comm_quiet(dtm_comm *comm) {
 
 void dtm_comm_pretend(dtm_comm *comm, bool pretends) {
     comm->pretends = pretends;
+}
+
+void dtm_comm_note(dtm_comm *comm, const char *note) {
+    snprintf(comm->note, sizeof comm->note, "%s", note);
+}
+
+void dtm_comm_link(dtm_comm *comm, bool linked) {
+    comm->linked = linked;
 }
 
 void dtm_comm_pace(dtm_comm *comm, void (*before)(void *argument), void (*after)(void *argument, double ended),
@@ -247,6 +256,8 @@ static void begin_request(dtm_group *group, int member, void *data, int64_t byte
     request->sends = sends;
     request->listed = false;
     request->pretends = group->comm->pretends;
+    request->linked = group->comm->linked;
+    memcpy(request->note, lane_of_thread == LANE_OWN ? group->comm->note : (char[sizeof request->note]){0}, sizeof request->note);
     request->label = lane->label;
     request->microbatch = lane->microbatch;
     request->started = dtm_comm_now();
@@ -299,7 +310,7 @@ static void observe_messages(dtm_group *group, const dtm_request *requests, int 
         const dtm_request *r = &requests[i];
         if (!r->bytes) continue;
         dtm_transmission sent = {.label = r->label, .name = r->sends ? "send" : "receive", .group = group->name,
-                                 .peer = r->peer, .bytes = r->bytes, .microbatch = r->microbatch,
+                                 .note = r->note, .peer = r->peer, .bytes = r->bytes, .microbatch = r->microbatch,
                                  .started = r->started, .ended = r->ended};
         comm->observer(comm->observer_argument, &sent);
     }
@@ -381,7 +392,7 @@ void dtm_operation_begin(dtm_group *group, const char *name, int peer) {
 
 static void observe_collective(dtm_comm *comm, const dtm_lane_state *state) {
     dtm_transmission done = {.label = state->operation.name, .name = state->kind, .group = state->operation.group,
-                             .peer = -1, .bytes = state->sent - state->sent_before, .microbatch = -1,
+                             .note = "", .peer = -1, .bytes = state->sent - state->sent_before, .microbatch = -1,
                              .started = state->operation.started, .ended = dtm_comm_now(),
                              .background = lane_of_thread == LANE_PROGRESS};
     comm->observer(comm->observer_argument, &done);

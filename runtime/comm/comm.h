@@ -40,8 +40,9 @@ typedef struct dtm_request {
     int owner, peer; /* world ranks */
     int tag;
     int chunks; /* of an MPI message */
-    bool sends, listed, pretends;
+    bool sends, listed, pretends, linked;
     const char *label; /* as dtm_group_label said when it was started, or NULL */
+    char note[24];     /* as dtm_comm_note said */
     int64_t microbatch, sequence; /* sequence: of those between the two on this tag this way, from 1 */
     double started, ended;        /* seconds of the monotonic clock: on its way between these */
     _Atomic int done;
@@ -96,6 +97,8 @@ void dtm_comm_quiet(dtm_comm *comm);
 
 /* `local`, for simulation: while it is set, messages and sums take their time but no bytes move. */
 void dtm_comm_pretend(dtm_comm *comm, bool pretends);
+/* `local`: whether messages take the time of the links. They do, until it is said. */
+void dtm_comm_link(dtm_comm *comm, bool linked);
 /* `before` is called before the rank's own thread starts something or waits, `after` when it has waited, with the time at
  * which what it waited for was done. NULL: no more. */
 void dtm_comm_pace(dtm_comm *comm, void (*before)(void *argument), void (*after)(void *argument, double ended),
@@ -209,6 +212,7 @@ bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status);
 typedef struct dtm_transmission {
     const char *label; /* NULL: none was given */
     const char *name;  /* "send", "receive", "all_reduce" */
+    const char *note;  /* of a message: as dtm_comm_note said when it was started; else "" */
     const char *group;
     int peer; /* a world rank; -1: a collective */
     int64_t bytes, microbatch; /* bytes: of a collective, those that this rank sent */
@@ -217,6 +221,8 @@ typedef struct dtm_transmission {
 } dtm_transmission;
 typedef void dtm_observer(void *argument, const dtm_transmission *transmission);
 void dtm_comm_observe(dtm_comm *comm, dtm_observer *observer, void *argument);
+/* What the rank is about, for the messages that it starts next: "F3.1" (copied). */
+void dtm_comm_note(dtm_comm *comm, const char *note);
 
 /* ---- the watchdog ---- */
 

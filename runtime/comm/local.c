@@ -137,8 +137,8 @@ static bool on_one_node(const dtm_links *links, int a, int b) {
 }
 
 /* When the message is out of its sender, and when it is with its receiver. */
-static void schedule(world *w, dtm_request *send, const dtm_request *receive, double *sent, double *arrived) {
-    const dtm_links *links = w->options.links;
+static void schedule(world *w, const dtm_links *links, dtm_request *send, const dtm_request *receive, double *sent,
+                     double *arrived) {
     *sent = *arrived = dtm_comm_now();
     if (links && send->owner != receive->owner) {
         bool node = on_one_node(links, send->owner, receive->owner);
@@ -185,9 +185,9 @@ static bool deliver(world *w, dtm_request *send, dtm_request *receive, dtm_statu
         return false;
     }
     double sent, arrived;
-    bool at_once = !w->options.links && w->options.delay <= 0;
+    bool linked = w->options.links && send->linked && receive->linked, at_once = !linked && w->options.delay <= 0;
     if (!send->pretends || !receive->pretends) memcpy(receive->data, send->data, (size_t)send->bytes);
-    schedule(w, send, receive, &sent, &arrived);
+    schedule(w, linked ? w->options.links : NULL, send, receive, &sent, &arrived);
     complete(w, send, sent, at_once);
     complete(w, receive, arrived, at_once);
     return true;

@@ -87,7 +87,8 @@ struct dtm_comm {
     dtm_progress progress;
     dtm_observer *observer;
     void *observer_argument;
-    bool pretends;
+    bool pretends, linked;
+    char note[24];
     void (*before)(void *argument);
     void (*after)(void *argument, double ended);
     void *pace_argument;
