@@ -16,7 +16,7 @@ enum { EVENTS = 1 << 16, DEPTH = 16, NAME = 64, ROWS = 32, ROUNDS = 16, COMPUTE 
 typedef struct event {
     double begin, end;
     const char *category, *label; /* label: of a message, what it carries; NULL: none */
-    int64_t bytes, microbatch, stage; /* -1: it has none */
+    int64_t bytes, microbatch;        /* -1: it has none */
     char name[NAME];
     bool sends;
 } event;
@@ -50,7 +50,7 @@ static void observe(void *argument, const dtm_transmission *sent) {
     dtm_rank *rank = argument;
     if (!rank->trace->records || !strcmp(sent->name, "receive")) return; /* the sender has it */
     event e = {.begin = sent->started, .end = sent->ended, .bytes = sent->bytes, .microbatch = sent->microbatch,
-               .stage = -1, .sends = true};
+               .sends = true};
     if (sent->peer >= 0) {
         e.category = "send";
         e.label = sent->label;
@@ -63,11 +63,17 @@ static void observe(void *argument, const dtm_transmission *sent) {
     keep(rank->trace, &e);
 }
 
+/* The rank's time. One that is simulated has computed until a time to come, if it has not slept for it yet. */
+static double computed(const dtm_rank *rank) {
+    double time = now();
+    return rank->simulated > time ? rank->simulated : time;
+}
+
 static event *open_event(dtm_rank *rank, const char *name, const char *category) {
     dtm_trace *t = rank->trace;
     if (t->depth++ >= DEPTH) return NULL;
     event *e = &t->open[t->depth - 1];
-    *e = (event){.begin = now(), .category = category, .microbatch = -1, .stage = -1, .bytes = -1};
+    *e = (event){.begin = computed(rank), .category = category, .microbatch = -1, .bytes = -1};
     snprintf(e->name, sizeof e->name, "%s", name);
     return e;
 }
@@ -80,21 +86,60 @@ void dtm_trace_end(dtm_rank *rank) {
     dtm_trace *t = rank->trace;
     if (!t || !t->records || t->depth == 0 || t->depth-- > DEPTH) return;
     event *e = &t->open[t->depth];
-    e->end = now();
+    e->end = computed(rank);
     keep(t, e);
 }
 
-void dtm_trace_begin_call(dtm_rank *rank, const char *name, const char *category, int64_t stage, int64_t microbatch) {
-    if (!rank->trace || !rank->trace->records) return;
-    event *e = open_event(rank, name, category);
-    if (e) e->stage = stage, e->microbatch = microbatch;
+/* ---- calls of a timeline ---- */
+
+static void print_task(const dtm_plan_timeline *t, const dtm_plan_call *c, char *out, size_t size) {
+    bool chunks = false;
+    for (uint32_t i = 0; i < t->n_calls; i++) chunks = chunks || t->calls[i].chunk > 0;
+    if (chunks)
+        snprintf(out, size, "%c%u.%u", c->task, c->number, c->chunk);
+    else
+        snprintf(out, size, "%c%u", c->task, c->number);
+}
+
+static bool same_task(const dtm_plan_call *a, const dtm_plan_call *b) {
+    return a->task == b->task && a->chunk == b->chunk && a->number == b->number && a->microbatch == b->microbatch;
+}
+
+/* The run before the one at `index`, or (step 1) after it: whether it is of the same task, and neither is of a pair. */
+static bool goes_on(const dtm_plan_timeline *t, uint32_t index, int step) {
+    const dtm_plan_call *call = &t->calls[index];
+    if (call->pair) return false;
+    for (int64_t i = (int64_t)index + step; i >= 0 && i < t->n_calls; i += step)
+        if (t->calls[i].kind == DTM_PLAN_RUN) return !t->calls[i].pair && same_task(&t->calls[i], call);
+    return false;
+}
+
+void dtm_trace_begin_call(dtm_rank *rank, const dtm_plan_timeline *t, uint32_t index) {
+    const dtm_plan_call *call = &t->calls[index];
+    if (!rank->trace || !rank->trace->records || goes_on(t, index, -1)) return;
+    char category[2] = {call->task, 0}, name[NAME], other[NAME];
+    static const char *const letters[] = {"F", "B", "I", "W"};
+    print_task(t, call, name, sizeof name);
+    if (call->pair) {
+        print_task(t, call + 1, other, sizeof other);
+        size_t length = strlen(name);
+        snprintf(name + length, sizeof name - length, "+%.20s", other);
+    }
+    const char *kind = "pair";
+    for (size_t i = 0; !call->pair && i < sizeof letters / sizeof *letters; i++)
+        if (!strcmp(letters[i], category)) kind = letters[i];
+    event *e = open_event(rank, name, kind);
+    if (e) e->microbatch = call->microbatch;
     dtm_comm_note(rank->comm, name);
 }
 
-void dtm_trace_end_call(dtm_rank *rank) {
+void dtm_trace_end_call(dtm_rank *rank, const dtm_plan_timeline *t, uint32_t index) {
+    if (!rank->trace || !rank->trace->records || goes_on(t, index, 1)) return;
     dtm_trace_end(rank);
-    if (rank->trace) dtm_comm_note(rank->comm, "");
+    dtm_comm_note(rank->comm, "");
 }
+
+/* ---- steps ---- */
 
 void dtm_trace_begin_step(dtm_rank *rank, int64_t step) {
     const dtm_options *o = rank->options;
@@ -230,10 +275,9 @@ static void write_event(dtm_json_writer *w, const dtm_trace *t, const event *e, 
     key_text(w, "name", e->name);
     key_microseconds(w, "ts", begin);
     key_microseconds(w, "dur", e->end > e->begin ? e->end - e->begin : 0);
-    if (e->bytes >= 0 || e->stage >= 0 || e->microbatch >= 0) {
+    if (e->bytes >= 0 || e->microbatch >= 0) {
         dtm_json_key(w, "args");
         dtm_json_begin_object(w);
-        if (e->stage >= 0) key_number(w, "stage", e->stage);
         if (e->microbatch >= 0) key_number(w, "microbatch", e->microbatch);
         if (e->bytes >= 0) key_number(w, "bytes", e->bytes);
         if (e->label) key_text(w, "value", e->label);

@@ -22,9 +22,10 @@ void dtm_trace_close(dtm_rank *rank);
  * written. The name is copied, the category stays. */
 void dtm_trace_begin(dtm_rank *rank, const char *name, const char *category);
 void dtm_trace_end(dtm_rank *rank);
-/* The same for a call of a pipeline, "F3.1": what it sends is named after it. */
-void dtm_trace_begin_call(dtm_rank *rank, const char *name, const char *category, int64_t stage, int64_t microbatch);
-void dtm_trace_end_call(dtm_rank *rank);
+/* Around the run of call `index` of a timeline, or of the pair that begins there. Named as in timelines, "F3.1", "F3+B1"; what
+ * it sends is named after it. Runs of one task one after another are one event. */
+void dtm_trace_begin_call(dtm_rank *rank, const dtm_plan_timeline *timeline, uint32_t index);
+void dtm_trace_end_call(dtm_rank *rank, const dtm_plan_timeline *timeline, uint32_t index);
 /* A step, from 0, of those that are asked for or not. */
 void dtm_trace_begin_step(dtm_rank *rank, int64_t step);
 void dtm_trace_end_step(dtm_rank *rank);

@@ -300,6 +300,7 @@ bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status)
     bool ok = true;
     t->started[rank->microbatch] = 0;
     dtm_group_label(group, t->label);
+    dtm_group_microbatch(group, rank->microbatch);
     for (uint32_t i = 0; ok && i < m->buffers.count; i++) {
         uint32_t buffer = m->buffers.items[i];
         dtm_box box = dtm_rank_box(rank, buffer);
@@ -311,6 +312,7 @@ bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status)
                                        : dtm_receive_start(group, (int)m->peer, data, bytes, request, status);
     }
     dtm_group_label(group, NULL);
+    dtm_group_microbatch(group, -1);
     return ok;
 }
 

@@ -8,6 +8,7 @@
  * collectives in the same order. */
 #include "runtime/rank.h"
 #include "runtime/replicas.h"
+#include "runtime/trace.h"
 
 enum { DEPTH = 8 };
 
@@ -177,11 +178,15 @@ static bool run_timeline(dtm_rank *rank, const dtm_plan_timeline *t, dtm_status 
         const dtm_plan_call *call = &t->calls[i];
         bool pair = call->pair && !rank->forward_only;
         if (rank->forward_only && call->task != 'F') continue;
+        if (call->kind == DTM_PLAN_RUN) dtm_trace_begin_call(rank, t, i);
+        if (call->kind == DTM_PLAN_WAIT) dtm_trace_begin(rank, rank->plan->instructions[call->begin].name, "wait");
         dtm_rank_set_microbatch(rank, call->microbatch, !call->first);
         if (pair) ok = run_pair(rank, call, status);
         else if (call->kind == DTM_PLAN_RUN) ok = run(rank, call->begin, call->end, status);
         else if (call->kind == DTM_PLAN_POST) ok = dtm_start_message(rank, call->begin, status);
         else ok = dtm_finish_message(rank, call->begin, status);
+        if (call->kind == DTM_PLAN_WAIT) dtm_trace_end(rank);
+        if (call->kind == DTM_PLAN_RUN) dtm_trace_end_call(rank, t, i);
         if (pair) i += call->pair;
     }
     rank->in_timeline = false;
