@@ -112,14 +112,15 @@ static bool read_stages(dtm_checker *c, const dtm_expr *list, dtm_pipeline_rule 
     size_t count = list->kind == DTM_EXPR_LIST ? list->count : 0;
     int64_t found = (int64_t)count > ranks ? (int64_t)count / ranks : 1; /* chunks follow from stages where they are not given */
     int64_t wanted = ranks * (rule->chunks ? rule->chunks : found);
-    if ((int64_t)count != wanted) {
+    /* as many as ranks may be right with more chunks: where a stage is on more than one rank, as `stage` knows */
+    if ((int64_t)count != wanted && (int64_t)count != ranks) {
         dtm_error(c->context, list->span, 413, "`stages` has %zu entr%s, and there %s %lld stage%s", count,
                   count == 1 ? "y" : "ies", wanted == 1 ? "is" : "are", (long long)wanted, wanted == 1 ? "" : "s");
         dtm_help(c->context, "give the copies of `%s` in each stage, or leave it out: stages are then balanced by cost",
                  dtm_checker_text(c, rule->repeat));
         return false;
     }
-    rule->chunks = wanted / ranks;
+    if (!rule->chunks && found > 1) rule->chunks = found;
     rule->stages = dtm_arena_alloc(c->module->arena, count * sizeof *rule->stages);
     rule->n_stages = count;
     for (size_t i = 0; i < count; i++)
