@@ -250,16 +250,28 @@ double dtm_op_flops(const dtm_module *module, dtm_op op) {
     dtm_factor factors[DTM_MAX_FACTORS];
     size_t n = dtm_factors(module, op, factors);
     bool attention = data->kind == DTM_OP_ATTENTION || data->kind == DTM_OP_ATTENTION_BACKWARD;
-    double points = n ? 1 : 0;
-    for (size_t i = 0; i < n; i++) points *= factor_size(module, data, &factors[i]);
+    bool rows = data->kind == DTM_OP_GATHER || data->kind == DTM_OP_SCATTER; /* one of all, for each index */
+    double points = n ? 1 : 0, keys = 0, values = 0;
+    for (size_t i = 0; i < n; i++) {
+        double size = factor_size(module, data, &factors[i]);
+        bool of_keys = attention && factors[i].names[0] == data->attributes.over[1];
+        bool of_values = attention && factors[i].operand_dim[0] < 0 && factors[i].operand_dim[1] < 0 && factors[i].operand_dim[2] >= 0;
+        if (of_keys) keys = size;
+        if (of_values) values = size;
+        bool chosen = rows && factors[i].names[0] == data->attributes.over[0];
+        points *= of_values || chosen ? 1 : size;
+    }
+    /* values of another width than the keys': of two products one has it, of the five of the backward pass two */
+    if (keys > 0 && values > 0)
+        points *= data->kind == DTM_OP_ATTENTION ? (keys + values) / (2 * keys) : (3 * keys + 2 * values) / (5 * keys);
     return points * flops_a_point(data->kind, attention && data->attributes.flags & DTM_ATTENTION_CAUSAL);
 }
 
 double dtm_op_bytes(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module, op);
     double bytes = 0;
-    for (uint32_t i = 0; i < data->n_operands; i++)
-        bytes += (double)dtm_local_bytes_max(module, module->values[data->operands[i]].type);
+    for (uint32_t i = 0; i < data->n_operands; i++) /* of a table the rows that are gathered */
+        bytes += data->kind == DTM_OP_GATHER && i == 0 ? (double)dtm_local_bytes_max(module, module->values[data->results[0]].type) : (double)dtm_local_bytes_max(module, module->values[data->operands[i]].type);
     for (uint32_t i = 0; i < data->n_results; i++)
         bytes += (double)dtm_local_bytes_max(module, module->values[data->results[i]].type);
     return bytes;

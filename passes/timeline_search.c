@@ -459,8 +459,9 @@ static void search(searcher *s, dtm_timeline_answer *answer) {
 }
 
 /* One search within so much memory for what stages hold and keep. */
-static bool search_within(dtm_arena *arena, const dtm_timeline_problem *p, double memory, dtm_timeline_answer *answer) {
-    double tasks = 3.0 * p->ranks * p->microbatches, effort = p->effort > 0 ? p->effort : 1;
+static bool search_within(dtm_arena *arena, const dtm_timeline_problem *p, double memory, double share,
+                          dtm_timeline_answer *answer) {
+    double tasks = 3.0 * p->ranks * p->microbatches, effort = share * (p->effort > 0 ? p->effort : 1);
     searcher s = {.problem = p, .arena = arena, .scratch = dtm_arena_create(), .state = 1, .memory = memory};
     s.budget = effort * (fmin(4e6, 12000 * tasks) + fmin(300 * tasks, 2e7));
     *answer = (dtm_timeline_answer){.least = INFINITY};
@@ -475,24 +476,27 @@ static bool search_within(dtm_arena *arena, const dtm_timeline_problem *p, doubl
     return found;
 }
 
-/* Proves the answer; returns what the rank that needs most needs, receive slots included. */
-static double proved(dtm_context *context, dtm_arena *arena, const dtm_timeline_answer *answer) {
+/* Proves the answer; returns what the rank that needs most needs, receive slots included, and what these are. */
+static double proved(dtm_context *context, dtm_arena *arena, const dtm_timeline_answer *answer, double *messages) {
     dtm_timeline_proof proof;
     double most = 0;
     if (!dtm_timeline_prove(context, arena, answer->timeline, &answer->costs, NULL, &proof))
         dtm_broken("timeline search", "a timeline that does not hold");
     for (int r = 0; r < answer->timeline->ranks; r++)
-        most = fmax(most, proof.rank[r].held + proof.rank[r].kept + proof.rank[r].messages);
+        if (proof.rank[r].held + proof.rank[r].kept + proof.rank[r].messages > most) {
+            most = proof.rank[r].held + proof.rank[r].kept + proof.rank[r].messages;
+            *messages = proof.rank[r].messages;
+        }
     return most;
 }
 
 bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *p, dtm_timeline_answer *answer) {
-    double memory = p->memory, most = 0;
+    double memory = p->memory, most = 0, messages = 0;
     bool found = true;
     for (int round = 0; round < 6; round++) { /* what receive slots take is known afterwards: leave it out, and look again */
-        found = memory >= 0 && search_within(arena, p, memory, answer);
-        if (!found || (most = proved(context, arena, answer)) <= p->memory * (1 + 1e-12) || p->memory <= 0) break;
-        memory -= most - p->memory;
+        found = memory >= 0 && search_within(arena, p, memory, round ? 0.5 : 1, answer);
+        if (!found || (most = proved(context, arena, answer, &messages)) <= p->memory * (1 + 1e-12) || p->memory <= 0) break;
+        memory = p->memory - messages * (1 << round) > memory ? memory - messages : p->memory - messages * (1 << round);
         if (memory <= 0) memory = -1;
     }
     if (found && (p->memory <= 0 || most <= p->memory * (1 + 1e-12))) return true;

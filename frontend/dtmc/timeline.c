@@ -134,12 +134,12 @@ static void print_search(drawing *d, const dtm_timeline_answer *a, unit time, un
     for (int i = 0; i < a->n_rivals; i++) {
         const dtm_timeline_rival *r = &a->rivals[i];
         if (r->makespan < INFINITY)
-            dtm_text_printf(&d->out, "%-22s %6d  %9.4g  %9.4g%s\n", r->name, r->chunks, r->makespan / time.size, r->memory / memory.size,
+            dtm_text_printf(&d->out, "%-22s %6d  %9.6g  %9.4g%s\n", r->name, r->chunks, r->makespan / time.size, r->memory / memory.size,
                             r->balanced ? "  stages balanced" : "");
     }
-    dtm_text_printf(&d->out, "%-22s %6d  %9.4g  %9.4g\n", "auto", a->timeline->chunks, a->times->makespan / time.size,
+    dtm_text_printf(&d->out, "%-22s %6d  %9.6g  %9.4g\n", "auto", a->timeline->chunks, a->times->makespan / time.size,
                     a->times->memory / memory.size);
-    dtm_text_printf(&d->out, "no order of these stages takes less than %.4g %s (%.1f%% less), no other cut or placement less than %.4g (%.1f%% less)\n",
+    dtm_text_printf(&d->out, "no order of these stages takes less than %.6g %s (%.1f%% less), no other cut or placement less than %.6g (%.1f%% less)\n",
                     a->bound / time.size, time.name, share_less(a->bound, a->times->makespan), a->least / time.size,
                     share_less(a->least, a->times->makespan));
 }
