@@ -29,6 +29,7 @@
  * W has all else. It reads what I made, each copy of a repeat that of the same copy; I reads nothing of W. No operator is in
  * both, or lost. A part that would have nothing is left out. */
 #include "passes/schedule.h"
+#include "ir/fault.h"
 
 #include <string.h>
 
@@ -99,7 +100,7 @@ static bool is_worked_on(splitter *s, dtm_value value, dtm_op repeat) {
 }
 
 static bool goes_along_copies(splitter *s, dtm_op op) {
-    if (get(s, op)->kind != DTM_OP_CARRY) return false;
+    if (get(s, op)->kind != DTM_OP_CARRY || dtm_fault(77)) return false;
     memset(s->seen, 0, s->n_ops * sizeof *s->seen);
     return is_worked_on(s, get(s, op)->results[0], dtm_enclosing(s->module, op, DTM_OP_REPEAT));
 }
@@ -110,14 +111,15 @@ static bool is_awaited(const splitter *s, dtm_op op) {
     if (data->kind == DTM_OP_ACCUMULATE) return false;
     for (uint32_t i = 0; i < data->n_results; i++)
         for (dtm_op *reader = s->readers[data->results[i]]; *reader; reader++)
-            if (s->region[*reader] != s->region[op]) return true;
+            if (s->region[*reader] != s->region[op] && !dtm_fault(76)) return true;
     return false;
 }
 
 /* `carry`, `last` and `accumulate` of what I makes. */
 static bool belongs_to_input(const splitter *s, dtm_op op) {
     const dtm_op_data *data = get(s, op);
-    bool follows = data->kind == DTM_OP_CARRY || data->kind == DTM_OP_LAST || data->kind == DTM_OP_ACCUMULATE;
+    bool follows = data->kind == DTM_OP_CARRY || data->kind == DTM_OP_LAST ||
+                   (data->kind == DTM_OP_ACCUMULATE && !dtm_fault(78));
     if (!follows) return false;
     dtm_op def = def_of(s, data->operands[data->kind == DTM_OP_CARRY]);
     return def && s->input[def] && s->region[def] == s->region[op];
