@@ -160,16 +160,18 @@ bool dtm_links_read(const char *path, int64_t ranks, dtm_links *out, dtm_status 
     FILE *file = fopen(path, "r");
     if (!file) return dtm_status_fail_errno(status, errno, "cannot open %s", path);
     size_t length = fread(text, 1, sizeof text - 1, file);
-    bool bad = ferror(file) || !feof(file);
+    int error = ferror(file) ? errno : 0;
+    bool whole = feof(file) != 0;
     fclose(file);
-    if (bad) return dtm_status_fail(status, "%s cannot be read, or is no file of a machine: it is too long", path);
+    if (error) return dtm_status_fail_errno(status, error, "cannot read %s", path);
+    if (!whole) return dtm_status_fail(status, "%s is no file of a machine: it has more than %d bytes", path, MOST_BYTES);
     text[length] = 0;
     reader r = {.path = path, .at = text, .line = 1, .status = status};
     *out = (dtm_links){.node_latency = -1, .network_latency = -1, .devices_per_node = INT64_MAX};
     if (!read_machine(&r, out)) return false;
     if (out->node_bandwidth <= 0)
-        return dtm_status_fail(status, "%s says nothing of the links within a node: node { bandwidth = 4 GB/s; latency = 3 us }",
-                               path);
+        return dtm_status_fail(
+            status, "%s says nothing of the links within a node: node { bandwidth = 4 GB/s; latency = 3 us }", path);
     if (out->network_bandwidth <= 0 && out->devices_per_node < ranks)
         return dtm_status_fail(status,
                                "%s has nodes of %lld ranks, there are %lld, and it says nothing of the links between "

@@ -118,7 +118,8 @@ static float term(int rank, int64_t i) {
     return (float)((rank + 1) * 0.37 + (double)(i % 1001) * 0.001);
 }
 
-/* A sum, what it is scattered and gathered again, all started; meanwhile the rank uses the same group and another. */
+/* A sum, what it is scattered and gathered again, and an exchange, all started; meanwhile the rank uses the same group and
+ * another. */
 static void test_collectives(dtm_comm *comm, dtm_group *group, dtm_group *other, dtm_status *status) {
     int n = dtm_group_members(group), me = dtm_group_index(group);
     float *terms = zeroed(LONG * 4), *sum = zeroed(LONG * 4), *block = zeroed(LONG * 4), *again = zeroed(LONG * 4);
@@ -129,12 +130,17 @@ static void test_collectives(dtm_comm *comm, dtm_group *group, dtm_group *other,
         bytes[i] = 4 * counts[i];
     }
     for (int64_t i = 0; i < LONG; i++) terms[i] = term(me, i);
-    dtm_collective_request requests[3];
+    int64_t each[MOST];
+    unsigned char given[MOST * 3], got[MOST * 3];
+    for (int i = 0; i < n * 3; i++) given[i] = (unsigned char)(me * 50 + i);
+    for (int i = 0; i < n; i++) each[i] = 3;
+    dtm_collective_request requests[4];
     CHECK_OK(dtm_all_reduce_start(group, DTM_ALGORITHM_RING, DTM_REDUCTION_SUM, DTM_REDUCE_F32, terms, sum, LONG, NULL,
                                   &requests[0], status) &&
                  dtm_reduce_scatter_start(group, DTM_ALGORITHM_RING, DTM_REDUCTION_SUM, DTM_REDUCE_F32, terms, block,
                                           counts, NULL, &requests[1], status) &&
-                 dtm_all_gather_start(group, DTM_ALGORITHM_RING, block, again, bytes, &requests[2], status),
+                 dtm_all_gather_start(group, DTM_ALGORITHM_RING, block, again, bytes, &requests[2], status) &&
+                 dtm_all_to_all_start(group, DTM_ALGORITHM_PAIRWISE, given, each, got, each, &requests[3], status),
              status);
     for (int round = 0; round < 5; round++) {
         for (int i = 0; i < SHORT; i++) few[i] = term(me + round, i);
@@ -144,11 +150,12 @@ static void test_collectives(dtm_comm *comm, dtm_group *group, dtm_group *other,
                  status);
         for (int i = 0; i < SHORT; i++) CHECK(few_sum[i] == term(n - 1 + round, i));
     }
-    if (!status->failed) CHECK(computes_until_done(&requests[2]));
-    for (int i = 2; i >= 0; i--) CHECK_OK(dtm_collective_wait(&requests[i], status), status);
+    if (!status->failed) CHECK(computes_until_done(&requests[3]));
+    for (int i = 3; i >= 0; i--) CHECK_OK(dtm_collective_wait(&requests[i], status), status);
     CHECK_OK(dtm_all_reduce(group, DTM_ALGORITHM_RING, DTM_REDUCTION_SUM, DTM_REDUCE_F32, terms, wanted, LONG, NULL,
                             status),
              status);
+    for (int i = 0; i < n * 3; i++) CHECK(got[i] == (unsigned char)(i / 3 * 50 + me * 3 + i % 3));
     CHECK(memcmp(sum, wanted, LONG * 4) == 0); /* the same bits as without the thread */
     for (int64_t i = 0; i < LONG; i++)
         if (!(fabsf(again[i] - wanted[i]) < 1e-3f)) CHECK(!"what was scattered and gathered is the sum");

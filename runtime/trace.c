@@ -28,6 +28,7 @@ struct dtm_trace {
     event open[DEPTH];
     int depth;
     bool records;
+    const dtm_plan_timeline *timeline; /* whose calls run */
     double offset; /* what is to be added to this rank's clock for rank 0's */
     double origin; /* of the trace, by rank 0's clock */
 };
@@ -130,6 +131,14 @@ void dtm_trace_begin_call(dtm_rank *rank, const dtm_plan_timeline *t, uint32_t i
         if (!strcmp(letters[i], category)) kind = letters[i];
     event *e = open_event(rank, name, kind);
     if (e) e->microbatch = call->microbatch;
+    dtm_comm_note(rank->comm, name);
+    rank->trace->timeline = t;
+}
+
+void dtm_trace_note_call(dtm_rank *rank, const dtm_plan_call *call) {
+    char name[NAME];
+    if (!rank->trace || !rank->trace->records) return;
+    print_task(rank->trace->timeline, call, name, sizeof name);
     dtm_comm_note(rank->comm, name);
 }
 

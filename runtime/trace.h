@@ -26,6 +26,8 @@ void dtm_trace_end(dtm_rank *rank);
  * it sends is named after it. Runs of one task one after another are one event. */
 void dtm_trace_begin_call(dtm_rank *rank, const dtm_plan_timeline *timeline, uint32_t index);
 void dtm_trace_end_call(dtm_rank *rank, const dtm_plan_timeline *timeline, uint32_t index);
+/* What is sent from now on is of this call, a part of the pair that is under way. */
+void dtm_trace_note_call(dtm_rank *rank, const dtm_plan_call *call);
 /* A step, from 0, of those that are asked for or not. */
 void dtm_trace_begin_step(dtm_rank *rank, int64_t step);
 void dtm_trace_end_step(dtm_rank *rank);

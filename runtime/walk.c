@@ -144,9 +144,11 @@ static bool take_turn(dtm_rank *rank, part *p, dtm_status *status) {
     rank->copies = p->copies;
     dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first);
     dtm_rank_set_copy(rank, p->copy_number);
+    dtm_trace_note_call(rank, p->call);
     bool ok = go_on(rank, &p->w, true, status);
     while (ok && !p->w.going && p->call != p->last) {
         p->call++;
+        dtm_trace_note_call(rank, p->call);
         begin_call(p);
         dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first);
         ok = go_on(rank, &p->w, true, status);

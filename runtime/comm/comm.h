@@ -184,7 +184,7 @@ typedef struct dtm_collective_request {
     const void *input;
     void *output, *scratch;
     int64_t count;
-    const int64_t *counts;
+    const int64_t *counts, *receive_counts; /* receive_counts: of all_to_all alone */
     const char *label;
     int64_t microbatch;
     double started, ended; /* when it was carried out */
@@ -203,6 +203,9 @@ bool dtm_reduce_scatter_start(dtm_group *group, dtm_algorithm algorithm, dtm_red
                               dtm_collective_request *request, dtm_status *status);
 bool dtm_all_gather_start(dtm_group *group, dtm_algorithm algorithm, const void *input, void *output,
                           const int64_t *bytes, dtm_collective_request *request, dtm_status *status);
+bool dtm_all_to_all_start(dtm_group *group, dtm_algorithm algorithm, const void *input, const int64_t *send_bytes,
+                          void *output, const int64_t *receive_bytes, dtm_collective_request *request,
+                          dtm_status *status);
 bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status);
 
 /* ---- what happened, for a trace ---- */

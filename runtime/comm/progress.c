@@ -46,8 +46,10 @@ static bool carry_out(dtm_collective_request *r, dtm_status *status) {
     case DTM_COLLECTIVE_REDUCE_SCATTER:
         return dtm_reduce_scatter(r->group, r->algorithm, r->reduction, r->type, r->input, r->output, r->counts,
                                   r->scratch, status);
-    default:
+    case DTM_COLLECTIVE_ALL_GATHER:
         return dtm_all_gather(r->group, r->algorithm, r->input, r->output, r->counts, status);
+    default:
+        return dtm_all_to_all(r->group, r->algorithm, r->input, r->counts, r->output, r->receive_counts, status);
     }
 }
 
@@ -183,6 +185,14 @@ bool dtm_all_gather_start(dtm_group *group, dtm_algorithm algorithm, const void 
                           const int64_t *bytes, dtm_collective_request *request, dtm_status *status) {
     *request = (dtm_collective_request){.kind = DTM_COLLECTIVE_ALL_GATHER, .algorithm = algorithm, .input = input,
                                         .output = output, .counts = bytes};
+    return start(group, request, status);
+}
+
+bool dtm_all_to_all_start(dtm_group *group, dtm_algorithm algorithm, const void *input, const int64_t *send_bytes,
+                          void *output, const int64_t *receive_bytes, dtm_collective_request *request,
+                          dtm_status *status) {
+    *request = (dtm_collective_request){.kind = DTM_COLLECTIVE_ALL_TO_ALL, .algorithm = algorithm, .input = input,
+                                        .output = output, .counts = send_bytes, .receive_counts = receive_bytes};
     return start(group, request, status);
 }
 
