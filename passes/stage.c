@@ -96,6 +96,19 @@ static dtm_op find_loop(const dtm_module *module) {
     return 0;
 }
 
+/* Where stages lie on two ranks, these add up their gradients after the last microbatch: so long the slowest of them takes. */
+static double adding_up(const stages *s, const dtm_timeline_problem *p, const dtm_timeline_answer *a) {
+    const dtm_timeline *t = a->timeline;
+    double *bytes = dtm_arena_alloc(s->scratch, (size_t)t->stages * sizeof *bytes), most = 0;
+    for (int k = 0, u = 0; k < t->stages; k++)
+        for (int i = 0; i < a->units[k]; i++, u++) bytes[k] += s->gradients[u == 0 ? 0 : u == p->units - 1 ? 2 : 1];
+    for (int r = 0; r < t->ranks && t->directions == 2; r++) {
+        double both = bytes[dtm_timeline_stage(t, r, 0)] + bytes[dtm_timeline_stage(t, r, 1)];
+        most = both > most ? both : most;
+    }
+    return most > 0 ? 2 * p->latency + most / p->bandwidth : 0;
+}
+
 /* schedule = auto: the best timeline found for what units cost. */
 static bool search(stages *s, const dtm_timeline_problem *units) {
     dtm_module *module = s->module;
@@ -110,6 +123,13 @@ static bool search(stages *s, const dtm_timeline_problem *units) {
         problem.n_stages = (int)s->rule->n_stages;
     }
     if (!dtm_timeline_search(module->context, arena, &problem, answer)) return false;
+    double added = adding_up(s, &problem, answer);
+    if (added > 0) { /* once more without: is it worth that? */
+        dtm_timeline_answer *single = dtm_arena_alloc(arena, sizeof *single);
+        problem.no_copies = problem.quiet = true;
+        bool found = dtm_timeline_search(module->context, arena, &problem, single);
+        if (found && single->times->makespan < answer->times->makespan + added) answer = single;
+    }
     module->searched = answer;
     module->timeline = dtm_timeline_copy(module->arena, answer->timeline);
     return true;

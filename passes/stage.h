@@ -62,6 +62,7 @@ typedef struct stages {
     stage_home *target;
     /* by k, between the stages k and k + 1 */
     stage_cut *forward, *backward;
+    double gradients[3]; /* bytes of what the units accumulate: before the repeat, of a copy, after it */
     bool good, quiet; /* quiet: errors are not reported */
 } stages;
 
@@ -98,7 +99,7 @@ void stage_prepare(stages *s);
 
 /* The program as a row of units, what stands before the repeat, its copies, and what stands after them, for timelines of the
  * schedule; in the arena. The copies are measured once. False: the program cannot be cut, stage_find says why. */
-bool stage_units(const stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_problem *problem);
+bool stage_units(stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_problem *problem);
 /* Sets s->first, of stages whose places are known: so that the rank that has most to do has as little as can be and each rank
  * has the memory that it needs, if any cut does; then as even as can be, and as the copies can be shared out evenly where that
  * is as good. */

@@ -169,6 +169,19 @@ void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs) {
     dtm_arena_destroy(c.arena);
 }
 
+double dtm_stage_gradients(const dtm_module *rank) {
+    double bytes = 0;
+    for (dtm_op op = 1; op < rank->n_ops; op++) {
+        const dtm_op_data *data = dtm_op_get(rank, op);
+        if (!data->region || data->kind != DTM_OP_ACCUMULATE) continue;
+        double copies = 1;
+        for (dtm_op at = dtm_enclosing(rank, op, DTM_OP_REPEAT); at; at = dtm_enclosing(rank, at, DTM_OP_REPEAT))
+            copies *= (double)dtm_op_get(rank, at)->attributes.copies;
+        bytes += copies * (double)dtm_local_bytes_max(rank, rank->values[data->results[0]].type);
+    }
+    return bytes;
+}
+
 const dtm_timeline *dtm_stage_timeline(const dtm_module *module, dtm_arena *arena) {
     if (module->timeline) return module->timeline;
     const dtm_settings *settings = &module->settings;

@@ -11,6 +11,8 @@
  * the stage before does not wait for. What a rank holds (weights, gradients, the optimizer's states) is counted once, with
  * the first of its stages. Nothing of a stage is overlapped with anything else: the fields `hidden` stay 0. */
 void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs);
+/* Bytes of the gradients that a rank's program accumulates over microbatches. */
+double dtm_stage_gradients(const dtm_module *rank);
 /* The costs of all stages of a pipeline after fuse or memory, and the link between its ranks. */
 dtm_timeline_costs dtm_stage_costs(const dtm_module *module, dtm_arena *arena);
 /* What its ranks do in which order: the module's timeline, or of `schedule = sequential` one microbatch after the other. */

@@ -14,7 +14,8 @@ enum { BEFORE, COPY };
 
 typedef struct unit_cost {
     dtm_stage_cost cost;
-    double rest; /* bytes of the arena beside what is held and kept */
+    double gradients; /* bytes */
+    double rest;      /* bytes of the arena beside what is held and kept */
 } unit_cost;
 
 static unit_cost measure(stages *cut, int rank, const dtm_mesh *mesh, bool divided) {
@@ -29,11 +30,12 @@ static unit_cost measure(stages *cut, int rank, const dtm_mesh *mesh, bool divid
     dtm_pass_memory(program);
     program->settings.mesh = *mesh;
     dtm_stage_costs_read(program, costs);
+    double gradients = dtm_stage_gradients(program);
     own = costs[rank];
     double rest = (double)program->arena_bytes - own.held - own.kept;
     dtm_module_destroy(program);
     dtm_arena_destroy(arena);
-    return (unit_cost){own, rest > 0 ? rest : 0};
+    return (unit_cost){own, gradients, rest > 0 ? rest : 0};
 }
 
 /* A pipeline of so many ranks over the same program. */
@@ -62,7 +64,7 @@ static void set_limits(const stages *s, double rest, dtm_timeline_problem *p) {
     p->span = s->rule->span;
 }
 
-bool stage_units(const stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_problem *p) {
+bool stage_units(stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_problem *p) {
     dtm_arena *scratch = dtm_arena_create();
     dtm_module module;
     const dtm_mesh *mesh = &s->module->settings.mesh;
@@ -90,6 +92,9 @@ bool stage_units(const stages *s, int64_t copies, dtm_arena *arena, dtm_timeline
         for (int u = 1; u <= (int)copies; u++) unit[u] = copy.cost;
         unit[copies + 1] = after.cost;
         p->unit = unit;
+        s->gradients[0] = before.gradients;
+        s->gradients[1] = copy.gradients;
+        s->gradients[2] = after.gradients;
         double rest = before.rest > copy.rest ? before.rest : copy.rest;
         set_limits(s, rest > after.rest ? rest : after.rest, p);
     }

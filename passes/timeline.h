@@ -119,6 +119,7 @@ typedef struct dtm_timeline_problem {
     int n_stages;
     double effort;              /* 1 (or 0): seconds for large problems; time grows in proportion */
     dtm_span span;              /* where an error points */
+    bool quiet;                 /* none is reported */
 } dtm_timeline_problem;
 
 /* A published schedule on the same problem, its stages cut evenly, or so that the busiest rank has least to do. */

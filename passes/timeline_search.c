@@ -500,6 +500,7 @@ bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timel
         if (memory <= 0) memory = -1;
     }
     if (found && (p->memory <= 0 || most <= p->memory * (1 + 1e-12))) return true;
+    if (p->quiet) return false;
     dtm_error(context, p->span, 907, "no timeline fits in the memory of a rank");
     dtm_help(context, "more ranks in the pipeline, smaller microbatches, or recompute");
     return false;
