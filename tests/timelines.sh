@@ -1,14 +1,16 @@
 #!/bin/sh
-# timelines.sh BIN PAGE [--rewrite]: the drawings and figures of docs/timelines.md are what timeline_tool (in the folder BIN)
-# prints: a line `$ timeline_tool ..` in a block of code is run, and what follows it in the block must be its output.
+# timelines.sh BIN PAGE [--rewrite]: the drawings and figures of docs/timelines.md are what timeline_tool and dtmc (in the folders
+# BIN, with colons between) print: a line `$ timeline_tool ..` or `$ dtmc timeline ..` in a block of code is run, in the folder of
+# the sources, and what follows it in the block must be its output.
 # --rewrite puts it there.
 set -eu
 bin=$1 page=$2
+cd "$(dirname "$0")/.."
 made=$(mktemp)
 trap 'rm -f "$made"' EXIT
 PATH=$bin:$PATH awk '
     /^```/ { skip = 0 }
-    /^\$ timeline_tool / && !/^```/ {
+    /^\$ (timeline_tool|dtmc timeline) / && !/^```/ {
         print
         skip = 1
         fflush()

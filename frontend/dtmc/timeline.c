@@ -133,7 +133,9 @@ static void print_search(drawing *d, const dtm_timeline_answer *a, unit time, un
     dtm_text_printf(&d->out, "\n%-22s chunks  %9s  %9s\n", "the same program under", time.name, memory.name);
     for (int i = 0; i < a->n_rivals; i++) {
         const dtm_timeline_rival *r = &a->rivals[i];
-        if (r->makespan < INFINITY)
+        const dtm_timeline_rival *even = r->balanced && i ? &a->rivals[i - 1] : NULL; /* comes before it */
+        bool same = even && even->makespan == r->makespan && even->memory == r->memory;
+        if (r->makespan < INFINITY && !same)
             dtm_text_printf(&d->out, "%-22s %6d  %9.6g  %9.4g%s\n", r->name, r->chunks, r->makespan / time.size, r->memory / memory.size,
                             r->balanced ? "  stages balanced" : "");
     }
