@@ -5,6 +5,9 @@
 #include "passes/schedule.h"
 #include "ir/timeline.h"
 #include "passes/passes.h"
+#include "passes/timeline.h"
+
+#include <string.h>
 
 static bool is_part(const dtm_task *task) { return task->kind == DTM_TASK_INPUT || task->kind == DTM_TASK_WEIGHT; }
 
@@ -18,8 +21,24 @@ static bool splits_backward(const dtm_timeline *timeline) {
     return false;
 }
 
+/* Of a dump taken after stage, which has programs but no timeline: that of its schedule. */
+static bool make_timeline(dtm_module *module) {
+    const dtm_pipeline_rule *rule = &module->settings.pipeline;
+    const char *schedule = dtm_string_text(module->context, rule->schedule);
+    if (strcmp(schedule, "sequential") == 0) return true;
+    if (strcmp(schedule, "auto") == 0) {
+        dtm_error(module->context, rule->span, 204, "a dump taken after `stage` does not say which timeline `auto` found");
+        dtm_help(module->context, "take it after `schedule`");
+        return false;
+    }
+    module->timeline = dtm_timeline_order(module->context, module->arena, rule->span, schedule, (int)module->n_ranks,
+                                          (int)module->settings.microbatches, (int)rule->chunks);
+    return module->timeline;
+}
+
 bool dtm_pass_schedule(dtm_module *module) {
     module->after = dtm_string_of(module->context, "schedule");
+    if (module->n_ranks && !module->timeline && !make_timeline(module)) return false;
     if (!module->n_ranks || !module->timeline) return true;
     bool splits = splits_backward(module->timeline);
     for (size_t r = 0; splits && r < module->n_ranks; r++) schedule_split(module->ranks[r]);

@@ -3,6 +3,7 @@
 #define DTM_PASSES_SCHEDULE_H
 
 #include "ir/ir.h"
+#include "ir/timeline.h"
 
 /* schedule_split.c: divides the backward pass of each stage in the program of a pipeline's rank in two, input gradient and
  * weight gradient. */
@@ -11,6 +12,8 @@ void schedule_split(dtm_module *module);
 /* schedule_order.c, of a module of a pipeline's ranks: gives each rank's loop over microbatches its line of the module's
  * timeline, with the slots that its proof counts. False after an error. */
 bool schedule_order(dtm_module *module);
+/* The timeline that the orders of the ranks' loops make, in the arena; NULL: they have none. False after an error (E0512). */
+bool schedule_timeline(const dtm_module *module, dtm_arena *arena, dtm_timeline **timeline);
 /* Proves the timeline that the orders of the ranks' loops make, whoever wrote them (E0512, E0903 to E0908). */
 bool schedule_prove(const dtm_module *module);
 

@@ -96,9 +96,10 @@ static bool add_rank(const dtm_module *module, dtm_timeline *timeline, int rank,
     return true;
 }
 
-bool schedule_prove(const dtm_module *module) {
+bool schedule_timeline(const dtm_module *module, dtm_arena *arena, dtm_timeline **timeline) {
     dtm_op first = module->n_ranks ? dtm_rank_loop(module->ranks[0]) : 0;
-    bool any = false, all = true;
+    bool any = false, all = true, good = true;
+    *timeline = NULL;
     for (size_t r = 0; r < module->n_ranks; r++) {
         dtm_op loop = dtm_rank_loop(module->ranks[r]);
         bool ordered = loop && dtm_loop_is_ordered(module->ranks[r], loop);
@@ -110,16 +111,24 @@ bool schedule_prove(const dtm_module *module) {
         dtm_error(module->context, dtm_op_get(module->ranks[0], first)->span, 512, "of the ranks of a pipeline all have an order, or none");
         return false;
     }
-    dtm_arena *scratch = dtm_arena_create();
     const dtm_attributes *loop = &dtm_op_get(module->ranks[0], first)->attributes;
-    dtm_timeline *timeline = dtm_timeline_create(scratch, dtm_string_text(module->context, module->settings.pipeline.schedule),
-                                                 placement_of(module), (int)module->n_ranks, (int)loop->copies, chunks_of(module));
-    bool good = true;
-    dtm_timeline_limits limits = {.receive_slots = (int)loop->number[DTM_MICROBATCH_SLOTS],
-                                  .send_buffers = (int)loop->number[DTM_MICROBATCH_BUFFERS]};
-    for (size_t r = 0; good && r < module->n_ranks; r++) good = add_rank(module, timeline, (int)r, scratch);
-    dtm_timeline_proof proof;
-    good = good && dtm_timeline_prove(module->context, scratch, timeline, NULL, &limits, &proof);
+    *timeline = dtm_timeline_create(arena, dtm_string_text(module->context, module->settings.pipeline.schedule),
+                                    placement_of(module), (int)module->n_ranks, (int)loop->copies, chunks_of(module));
+    for (size_t r = 0; good && r < module->n_ranks; r++) good = add_rank(module, *timeline, (int)r, arena);
+    return good;
+}
+
+bool schedule_prove(const dtm_module *module) {
+    dtm_arena *scratch = dtm_arena_create();
+    dtm_timeline *timeline;
+    bool good = schedule_timeline(module, scratch, &timeline);
+    if (good && timeline) {
+        const dtm_attributes *loop = &dtm_op_get(module->ranks[0], dtm_rank_loop(module->ranks[0]))->attributes;
+        dtm_timeline_limits limits = {.receive_slots = (int)loop->number[DTM_MICROBATCH_SLOTS],
+                                      .send_buffers = (int)loop->number[DTM_MICROBATCH_BUFFERS]};
+        dtm_timeline_proof proof;
+        good = dtm_timeline_prove(module->context, scratch, timeline, NULL, &limits, &proof);
+    }
     dtm_arena_destroy(scratch);
     return good;
 }

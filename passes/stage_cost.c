@@ -4,6 +4,7 @@
 #include "ir/storage.h"
 #include "passes/cost.h"
 #include "passes/ledger.h"
+#include "passes/schedule.h"
 
 #include <string.h>
 
@@ -183,7 +184,9 @@ double dtm_stage_gradients(const dtm_module *rank) {
 }
 
 const dtm_timeline *dtm_stage_timeline(const dtm_module *module, dtm_arena *arena) {
+    dtm_timeline *ordered;
     if (module->timeline) return module->timeline;
+    if (schedule_timeline(module, arena, &ordered) && ordered) return ordered; /* of a dump */
     const dtm_settings *settings = &module->settings;
     int chunks = settings->pipeline.chunks ? (int)settings->pipeline.chunks : 1, microbatches = (int)settings->microbatches;
     dtm_timeline *t = dtm_timeline_create(arena, dtm_string_text(module->context, settings->pipeline.schedule), DTM_PLACE_LOOP,
