@@ -545,7 +545,8 @@ bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *opti
 
 void dtm_rank_unload(dtm_rank *rank) {
     if (!rank->plan) return;
-    if (rank->comm) dtm_comm_quiet(rank->comm); /* a step may have failed with messages under way */
+    /* A step may have failed with messages under way; those that cannot be given up keep their memory to the end. */
+    if (rank->comm && !dtm_comm_quiet(rank->comm)) return;
     dtm_pool_destroy(rank->pool);
     dtm_data_close(rank->data);
     for (uint32_t i = 0; rank->transfers && i < rank->plan->n_instructions; i++) {

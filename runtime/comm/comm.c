@@ -55,11 +55,11 @@ static void group_free(dtm_group *group) {
     free(group);
 }
 
-void dtm_comm_quiet(dtm_comm *comm) {
+bool dtm_comm_quiet(dtm_comm *comm) {
     comm->progress.quiet = true;
-    if (comm->transport->withdraw) comm->transport->withdraw(comm);
+    comm->transport->withdraw(comm);
     dtm_progress_end(comm);
-    if (comm->transport->withdraw) comm->transport->withdraw(comm);
+    return comm->transport->withdraw(comm);
 }
 
 void dtm_comm_pretend(dtm_comm *comm, bool pretends) {

@@ -92,8 +92,9 @@ int64_t dtm_comm_sent_bytes(const dtm_comm *comm);
 bool dtm_comm_barrier(dtm_comm *comm, dtm_status *status);
 
 /* Call it before memory that started operations use is freed, where a run may have failed between start and wait: what
- * is still under way is given up. Nothing can be started on this rank afterwards. */
-void dtm_comm_quiet(dtm_comm *comm);
+ * is still under way is given up. Nothing can be started on this rank afterwards. False: MPI still works on a message of
+ * this rank, and no message of MPI can be taken back; its memory must stay until dtm_comm_abort. */
+bool dtm_comm_quiet(dtm_comm *comm);
 
 /* `local`, for simulation: while it is set, messages and sums take their time but no bytes move. */
 void dtm_comm_pretend(dtm_comm *comm, bool pretends);

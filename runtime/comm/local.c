@@ -109,7 +109,7 @@ static void take_back(queue *q, int owner) {
     while (*q->last) q->last = &(*q->last)->next;
 }
 
-static void local_withdraw(dtm_comm *comm) {
+static bool local_withdraw(dtm_comm *comm) {
     world *w = comm->state;
     for (int i = 0; i < w->size; i++) {
         mailbox *box = &w->boxes[i];
@@ -122,6 +122,7 @@ static void local_withdraw(dtm_comm *comm) {
         pthread_mutex_unlock(&box->lock);
     }
     while (w->boxes[comm->rank].copying > 0) sched_yield();
+    return true;
 }
 
 /* How every operation of a poisoned world ends. */

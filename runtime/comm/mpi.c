@@ -49,6 +49,7 @@ typedef struct question {
 typedef struct mpi_state {
     pthread_mutex_t lock; /* of all that follows, and of MPI */
     dtm_request *started; /* outside of an operation, and not known to be done */
+    int64_t under_way;    /* messages of this rank */
     bool ending;          /* a thread of this rank ends all */
     MPI_Comm data, control;
     MPI_Request listening; /* always one receive posted for control messages */
@@ -101,6 +102,7 @@ static bool mpi_post(dtm_comm *comm, dtm_request *request, dtm_status *status) {
     }
     enter(state);
     bool ok = post_parts(state, request, status);
+    state->under_way++;
     if (ok && comm->lanes[dtm_lane_of_thread()].depth == 0) {
         request->listed = true;
         request->next = state->started;
@@ -128,6 +130,7 @@ static bool test(mpi_state *state, dtm_request *request, dtm_status *status) {
             *at = request->next;
             break;
         }
+    state->under_way--;
     request->ended = dtm_comm_now();
     request->done = 1;
     return true;
@@ -318,6 +321,14 @@ static bool mpi_poll(dtm_comm *comm, bool *done) {
     return more;
 }
 
+static bool mpi_withdraw(dtm_comm *comm) {
+    mpi_state *state = comm->state;
+    enter(state);
+    bool nothing = state->under_way == 0;
+    leave(state);
+    return nothing;
+}
+
 static bool mpi_barrier(dtm_comm *comm, dtm_status *status) {
     mpi_state *state = comm->state;
     MPI_Request request;
@@ -378,6 +389,7 @@ static const dtm_transport mpi_transport = {.name = "mpi",
                                             .post_receive = mpi_post,
                                             .wait = mpi_wait,
                                             .poll = mpi_poll,
+                                            .withdraw = mpi_withdraw,
                                             .barrier = mpi_barrier,
                                             .abort = mpi_abort,
                                             .close = mpi_close};

@@ -18,8 +18,8 @@ typedef struct dtm_transport {
      * messages move by themselves. `done`: some of it is done now. */
     bool (*poll)(dtm_comm *comm, bool *done);
     /* Takes back what this rank has posted and nobody has matched, waits for what is being copied, and wakes the progress
-     * thread from its wait. NULL: not needed. */
-    void (*withdraw)(dtm_comm *comm);
+     * thread from its wait. False: something is under way that cannot be taken back. */
+    bool (*withdraw)(dtm_comm *comm);
     bool (*barrier)(dtm_comm *comm, dtm_status *status);
     void (*abort)(dtm_comm *comm, const dtm_status *status);
     void (*close)(dtm_comm *comm);
