@@ -1,4 +1,5 @@
-/* The verifier's laws of the parts of a stage (E0513): `backward stage = k, weights { .. }` has what reaches gradients alone. */
+/* The verifier's laws of the parts of a stage (E0513): `backward stage = k, weights { .. }` has what reaches gradients
+ * alone. */
 #include "ir/verify.h"
 
 static bool is_weights(const dtm_op_data *op) {

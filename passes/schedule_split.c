@@ -22,7 +22,7 @@
  *     received, so that messages keep the order of the I;
  *   - gradients that go from copy to copy of a repeat: a `carry` that the body reads for more than to add to it. So the first
  *     stage, of which nothing is sent, is divided as others are, and what follows its repeat (the embedding's rows) is W.
- *     A carry that is but added to is a sum, of the gradients of a weight set outside the repeat for one, and goes with its terms;
+ *     A carry that is but added to is a sum (of the gradients of a weight set outside the repeat) and goes with its terms;
  *   - all from which one of these is made. What both parts need is thus made in I, once;
  *   - what is no work and belongs to its operand's place: `carry` and `last` of a value made in I, and `accumulate` of one,
  *     which so need not be kept until W (the second result of a norm's gradient).
