@@ -246,7 +246,7 @@ bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, bool *going, dtm
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
     dtm_collective_request *r = &t->request;
-    *going = dtm_group_members(t->group) > 1 && c->kind != DTM_COLLECTIVE_ALL_TO_ALL;
+    *going = dtm_group_members(t->group) > 1;
     if (!*going) return true; /* it is run in one go */
     place at = place_of(rank, c);
     bool ok;
@@ -255,8 +255,10 @@ bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, bool *going, dtm
         ok = dtm_all_reduce_start(t->group, c->algorithm, reduction_of(c), type_of(c), at.in, at.out, t->sent[0], at.scratch, r, status);
     else if (c->kind == DTM_COLLECTIVE_REDUCE_SCATTER)
         ok = dtm_reduce_scatter_start(t->group, c->algorithm, reduction_of(c), type_of(c), at.in, at.out, t->sent, at.scratch, r, status);
-    else
+    else if (c->kind == DTM_COLLECTIVE_ALL_GATHER)
         ok = dtm_all_gather_start(t->group, c->algorithm, at.in, at.out, t->sent, r, status);
+    else
+        ok = dtm_all_to_all_start(t->group, c->algorithm, at.in, t->sent, at.out, t->received, r, status);
     dtm_group_label(t->group, NULL);
     return ok;
 }
