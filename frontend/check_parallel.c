@@ -93,7 +93,8 @@ static bool read_microbatches(dtm_checker *c, const dtm_expr *value, dtm_span sp
 /* ---- AXIS splits REPEAT with SETTINGS ---- */
 
 static const char *const pipeline_words[] = {"schedule", "microbatches", "chunks", "stages"};
-static const char *const schedule_names[] = {"sequential", "gpipe", "1f1b", "interleaved", "zbh1", "zbv", "dualpipe", "dualpipev", "auto"};
+static const char *const schedule_names[] = {"sequential", "gpipe",    "1f1b",      "interleaved", "zbh1",
+                                             "zbv",        "dualpipe", "dualpipev", "auto"};
 
 static bool read_schedule(dtm_checker *c, const dtm_expr *value, dtm_pipeline_rule *rule) {
     dtm_string name = value->kind == DTM_EXPR_NAME || value->kind == DTM_EXPR_NUMBER ? value->text : 0;
@@ -110,7 +111,8 @@ static bool read_schedule(dtm_checker *c, const dtm_expr *value, dtm_pipeline_ru
 static bool read_stages(dtm_checker *c, const dtm_expr *list, dtm_pipeline_rule *rule) {
     int64_t ranks = c->module->settings.mesh.axes[rule->axis].size;
     size_t count = list->kind == DTM_EXPR_LIST ? list->count : 0;
-    int64_t found = (int64_t)count > ranks ? (int64_t)count / ranks : 1; /* chunks follow from stages where they are not given */
+    int64_t found =
+        (int64_t)count > ranks ? (int64_t)count / ranks : 1; /* chunks follow from stages where they are not given */
     int64_t wanted = ranks * (rule->chunks ? rule->chunks : found);
     /* as many as ranks may be right with more chunks: where a stage is on more than one rank, as `stage` knows */
     if ((int64_t)count != wanted && (int64_t)count != ranks) {
@@ -169,8 +171,8 @@ static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_na
     if (chunks && !dtm_section_whole(c, chunks, "`chunks`", 1, &rule.chunks)) return false;
     int64_t ranks = settings->mesh.axes[rule.axis].size;
     if (rule.chunks > DTM_TIMELINE_RANKS / ranks) {
-        dtm_error(c->context, s->span, 413, "a pipeline has at most %d stages, not %lld ranks with %lld each", DTM_TIMELINE_RANKS,
-                  (long long)ranks, (long long)rule.chunks);
+        dtm_error(c->context, s->span, 413, "a pipeline has at most %d stages, not %lld ranks with %lld each",
+                  DTM_TIMELINE_RANKS, (long long)ranks, (long long)rule.chunks);
         return false;
     }
     if (stages && !read_stages(c, stages, &rule)) return false;
@@ -362,7 +364,8 @@ static bool read_collective(dtm_checker *c, const dtm_expectation *e, dtm_expect
         if (strcmp(dtm_op_rows[kind].name, what) == 0) {
             rule->collective = kind;
             int64_t bound;
-            if (!dtm_section_whole(c, e->value, dtm_arena_printf(c->arena, "the number of `%s`", what), 0, &bound)) return false;
+            if (!dtm_section_whole(c, e->value, dtm_arena_printf(c->arena, "the number of `%s`", what), 0, &bound))
+                return false;
             rule->bound = (double)bound;
             return true;
         }
@@ -402,7 +405,9 @@ static bool check_bubbles(dtm_checker *c) {
     for (size_t i = 0; i < settings->n_expects && !settings->pipeline.present; i++) {
         if (settings->expects[i].kind != DTM_EXPECT_BUBBLE) continue;
         dtm_error(c->context, settings->expects[i].span, 408, "`bubble` of a program without a pipeline");
-        dtm_help(c->context, "leave it out, or let an axis split a repeat: `pp splits layer with schedule = 1f1b, microbatches = 8`");
+        dtm_help(
+            c->context,
+            "leave it out, or let an axis split a repeat: `pp splits layer with schedule = 1f1b, microbatches = 8`");
         return false;
     }
     return true;

@@ -175,9 +175,11 @@ dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op) 
     total = costs(module, data->kind, data->attributes.axes, dtm_group_of(module, data), payload);
     if (!total.sends) return total;
     if (dtm_along_pipeline(module, data)) { /* of its ranks, which have programs of their own, each has all of it */
-        dtm_collective_counts flat = {.own = payload / dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype)};
+        dtm_collective_counts flat = {
+            .own = payload / dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype)};
         for (int64_t i = 0; i < total.group; i++) {
-            int64_t sent = dtm_collective_sent_of(total.kind, total.algorithm, (int)total.group, (int)i, &flat, payload / (flat.own ? flat.own : 1));
+            int64_t sent = dtm_collective_sent_of(total.kind, total.algorithm, (int)total.group, (int)i, &flat,
+                                                  payload / (flat.own ? flat.own : 1));
             total.sent = sent > total.sent ? sent : total.sent;
         }
         return total;
@@ -255,7 +257,8 @@ double dtm_op_flops(const dtm_module *module, dtm_op op) {
     for (size_t i = 0; i < n; i++) {
         double size = factor_size(module, data, &factors[i]);
         bool of_keys = attention && factors[i].names[0] == data->attributes.over[1];
-        bool of_values = attention && factors[i].operand_dim[0] < 0 && factors[i].operand_dim[1] < 0 && factors[i].operand_dim[2] >= 0;
+        bool of_values = attention && factors[i].operand_dim[0] < 0 && factors[i].operand_dim[1] < 0 &&
+                         factors[i].operand_dim[2] >= 0;
         if (of_keys) keys = size;
         if (of_values) values = size;
         bool chosen = rows && factors[i].names[0] == data->attributes.over[0];
@@ -271,7 +274,9 @@ double dtm_op_bytes(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module, op);
     double bytes = 0;
     for (uint32_t i = 0; i < data->n_operands; i++) /* of a table the rows that are gathered */
-        bytes += data->kind == DTM_OP_GATHER && i == 0 ? (double)dtm_local_bytes_max(module, module->values[data->results[0]].type) : (double)dtm_local_bytes_max(module, module->values[data->operands[i]].type);
+        bytes += data->kind == DTM_OP_GATHER && i == 0
+                     ? (double)dtm_local_bytes_max(module, module->values[data->results[0]].type)
+                     : (double)dtm_local_bytes_max(module, module->values[data->operands[i]].type);
     for (uint32_t i = 0; i < data->n_results; i++)
         bytes += (double)dtm_local_bytes_max(module, module->values[data->results[i]].type);
     return bytes;

@@ -151,7 +151,8 @@ static bool find_places(stages *s, const dtm_timeline_problem *problem) {
     }
     s->places = module->timeline;
     if (!s->places)
-        s->places = dtm_timeline_create(s->scratch, schedule, DTM_PLACE_LOOP, s->n_ranks, 1, rule->chunks ? (int)rule->chunks : 1);
+        s->places = dtm_timeline_create(s->scratch, schedule, DTM_PLACE_LOOP, s->n_ranks, 1,
+                                        rule->chunks ? (int)rule->chunks : 1);
     s->chunks = s->places->chunks;
     s->count = s->places->stages;
     if (s->chunks > 1 || rule->chunks) rule->chunks = s->chunks;
@@ -188,7 +189,8 @@ bool dtm_pass_stage(dtm_module *module) {
     s.n_ranks = (int)module->settings.mesh.axes[rule->axis].size;
     s.scratch = dtm_arena_create();
     s.loop = find_loop(module);
-    if (!s.loop) dtm_error(module->context, rule->span, 414, "there is no loop over microbatches, `microbatch microbatch = ..`");
+    if (!s.loop)
+        dtm_error(module->context, rule->span, 414, "there is no loop over microbatches, `microbatch microbatch = ..`");
     int64_t copies = copies_of_repeat(module, rule->repeat);
     dtm_timeline_problem problem = {.units = 0};
     bool free_cut = !rule->n_stages && s.n_ranks * (rule->chunks ? rule->chunks : 2) > 1;

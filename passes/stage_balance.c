@@ -1,8 +1,9 @@
-/* Where a pipeline's stages are cut (stage.h). Copies of the split repeat are alike, so what a rank has to do grows by the same
- * with each, and giving them out one by one, each to the rank that has least to do, is exact: no cut has a rank that does
- * more than it must, nor are the others less even. (Any cut can be made this one by moving copies from ranks that have more
- * to ranks that have less, none of which makes it worse.) With two directions the two ranks of a stage share it. Within a rank a copy goes to the chunk that takes least time. A
- * rank takes no more than it has memory for: its order says how many microbatches each chunk has in flight. */
+/* Where a pipeline's stages are cut (stage.h). Copies of the split repeat are alike, so what a rank has to do grows by
+ * the same with each, and giving them out one by one, each to the rank that has least to do, is exact: no cut has a
+ * rank that does more than it must, nor are the others less even. (Any cut can be made this one by moving copies from
+ * ranks that have more to ranks that have less, none of which makes it worse.) With two directions the two ranks of a
+ * stage share it. Within a rank a copy goes to the chunk that takes least time. A rank takes no more than it has memory
+ * for: its order says how many microbatches each chunk has in flight. */
 #include "passes/stage.h"
 
 #include <math.h>
@@ -12,17 +13,20 @@ typedef struct cutter {
     const stages *s;
     const dtm_timeline_problem *problem;
     const dtm_stage_cost *before, *copy, *after;
-    int64_t *size;   /* by stage: copies */
+    int64_t *size; /* by stage: copies */
 } cutter;
 
-static double time_of(const dtm_stage_cost *c) { return c->forward + c->input + c->weight; }
+static double time_of(const dtm_stage_cost *c) {
+    return c->forward + c->input + c->weight;
+}
 
 /* A stage's costs, of which a cut changes those that grow with its copies. */
 static dtm_stage_cost cost_of(const cutter *c, int stage) {
     double n = (double)c->size[stage];
     const dtm_stage_cost *x = c->copy;
-    dtm_stage_cost cost = {n * x->forward, n * x->input, n * x->weight, .kept = n * x->kept,
-                           .kept_for_weight = n * x->kept_for_weight, .held = n * x->held};
+    dtm_stage_cost cost = {
+        n * x->forward,     n * x->input, n * x->weight, .kept = n * x->kept, .kept_for_weight = n * x->kept_for_weight,
+        .held = n * x->held};
     for (int end = 0; end < 2; end++) {
         const dtm_stage_cost *e = end ? c->after : c->before;
         if (stage != (end ? c->s->count - 1 : 0)) continue;
@@ -61,10 +65,18 @@ static double memory(const cutter *c, int rank) {
         for (int k = 0; k < (o->kind == DTM_OPERATION_PAIR ? 2 : 1); k++) {
             dtm_stage_cost x = cost_of(c, stage_at(c->s, rank, o->tasks[k].chunk));
             switch (o->tasks[k].kind) {
-            case DTM_TASK_FORWARD: alive += x.kept; break;
-            case DTM_TASK_BACKWARD: gives += x.kept; break;
-            case DTM_TASK_INPUT: gives += x.kept - x.kept_for_weight; break;
-            case DTM_TASK_WEIGHT: gives += x.kept_for_weight; break;
+            case DTM_TASK_FORWARD:
+                alive += x.kept;
+                break;
+            case DTM_TASK_BACKWARD:
+                gives += x.kept;
+                break;
+            case DTM_TASK_INPUT:
+                gives += x.kept - x.kept_for_weight;
+                break;
+            case DTM_TASK_WEIGHT:
+                gives += x.kept_for_weight;
+                break;
             }
         }
         most = alive > most ? alive : most;
@@ -119,7 +131,8 @@ static bool give_out(cutter *c, int64_t copies, bool bounded, double *loads, boo
             c->size[stage]--;
             continue;
         }
-        for (int d = 0; d < stage_directions(c->s); d++) loads[stage_rank(c->s, stage, d)] = load(c, stage_rank(c->s, stage, d));
+        for (int d = 0; d < stage_directions(c->s); d++)
+            loads[stage_rank(c->s, stage, d)] = load(c, stage_rank(c->s, stage, d));
         copies--;
     }
     return true;

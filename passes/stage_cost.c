@@ -1,5 +1,5 @@
-/* The costs of a rank's stages (stage_cost.h), operator by operator, each as `explain` and the plan count it. A fused region is
- * one of them: it is F, I or W as a whole. */
+/* The costs of a rank's stages (stage_cost.h), operator by operator, each as `explain` and the plan count it. A fused
+ * region is one of them: it is F, I or W as a whole. */
 #include "passes/stage_cost.h"
 #include "ir/storage.h"
 #include "passes/cost.h"
@@ -22,11 +22,13 @@ typedef struct cost_reader {
     dtm_arena *arena;
     const bool *stored;
     cost_place *place; /* by operator */
-    bool *input;       /* by operator, of a unit in a backward region: part of I, the stage before waits for what it makes */
-    bool divided;      /* I and W are regions of their own */
+    bool *input;  /* by operator, of a unit in a backward region: part of I, the stage before waits for what it makes */
+    bool divided; /* I and W are regions of their own */
 } cost_reader;
 
-static const dtm_op_data *get(const cost_reader *c, dtm_op op) { return &c->module->ops[op]; }
+static const dtm_op_data *get(const cost_reader *c, dtm_op op) {
+    return &c->module->ops[op];
+}
 
 static void find_places(cost_reader *c, dtm_region region, cost_place place) {
     const dtm_region_data *body = &c->module->regions[region];
@@ -36,7 +38,8 @@ static void find_places(cost_reader *c, dtm_region region, cost_place place) {
         if (!data->body) continue;
         cost_place inner = place;
         if (data->kind == DTM_OP_REPEAT) inner.copies *= (double)data->attributes.copies;
-        bool staged = (data->kind == DTM_OP_FORWARD || data->kind == DTM_OP_BACKWARD) && data->attributes.number[DTM_REGION_STAGE] >= 0;
+        bool staged = (data->kind == DTM_OP_FORWARD || data->kind == DTM_OP_BACKWARD) &&
+                      data->attributes.number[DTM_REGION_STAGE] >= 0;
         if (staged && get(c, c->module->regions[region].parent)->kind == DTM_OP_MICROBATCH) {
             bool weights = data->kind == DTM_OP_BACKWARD && data->attributes.flags & DTM_BACKWARD_WEIGHTS;
             c->divided |= weights;
@@ -47,12 +50,14 @@ static void find_places(cost_reader *c, dtm_region region, cost_place place) {
     }
 }
 
-static bool is_backward(const cost_reader *c, dtm_op op) { return c->place[op].part == BACKWARD || c->place[op].part == WEIGHTS; }
+static bool is_backward(const cost_reader *c, dtm_op op) {
+    return c->place[op].part == BACKWARD || c->place[op].part == WEIGHTS;
+}
 
 /* ---- what the stage before waits for ---- */
 
-/* From the messages back to what they are made of, as often as something new is found: what a repeat carries comes later in
- * the text. */
+/* From the messages back to what they are made of, as often as something new is found: what a repeat carries comes
+ * later in the text. */
 static void find_input(cost_reader *c) {
     const dtm_module *m = c->module;
     bool *wanted = dtm_arena_alloc(c->arena, m->n_values * sizeof *wanted);
@@ -93,11 +98,15 @@ static void add_times(const cost_reader *c, dtm_stage_cost *costs) {
         if (data->body && data->kind != DTM_OP_FUSED) continue;
         dtm_stage_cost *cost = &costs[at->stage];
         double time = at->copies * time_of(c, op);
-        if (at->part == FORWARD) cost->forward += time;
-        else if (c->input[op]) cost->input += time;
-        else cost->weight += time;
+        if (at->part == FORWARD)
+            cost->forward += time;
+        else if (c->input[op])
+            cost->input += time;
+        else
+            cost->weight += time;
         if (data->kind == DTM_OP_SEND)
-            *(at->part == FORWARD ? &cost->forward_bytes : &cost->backward_bytes) += (double)dtm_collective_cost_of(c->module, op).payload;
+            *(at->part == FORWARD ? &cost->forward_bytes : &cost->backward_bytes) +=
+                (double)dtm_collective_cost_of(c->module, op).payload;
     }
 }
 
@@ -116,7 +125,8 @@ static dtm_value root_of(const cost_reader *c, dtm_value value) {
 /* Of what a microbatch makes: what I and W read of F, and W of I. */
 static void add_kept(const cost_reader *c, dtm_stage_cost *costs) {
     const dtm_module *m = c->module;
-    bool *read[2] = {dtm_arena_alloc(c->arena, m->n_values), dtm_arena_alloc(c->arena, m->n_values)}; /* by I or W, by W */
+    bool *read[2] = {dtm_arena_alloc(c->arena, m->n_values),
+                     dtm_arena_alloc(c->arena, m->n_values)}; /* by I or W, by W */
     for (dtm_op op = 1; op < m->n_ops; op++) {
         const dtm_op_data *data = get(c, op);
         if (!data->region || !is_backward(c, op) || dtm_is_alias(m, op)) continue;
@@ -133,7 +143,8 @@ static void add_kept(const cost_reader *c, dtm_stage_cost *costs) {
         double bytes = at->copies * bytes_of(c, value);
         if (at->part == OUTSIDE) continue;
         if (at->part == FORWARD && read[0][value]) costs[at->stage].kept += bytes;
-        if (read[1][value] && (at->part == FORWARD || c->input[dtm_unit_of(m, def)])) costs[at->stage].kept_for_weight += bytes;
+        if (read[1][value] && (at->part == FORWARD || c->input[dtm_unit_of(m, def)]))
+            costs[at->stage].kept_for_weight += bytes;
     }
     for (dtm_op op = 1; op < m->n_ops; op++) { /* gradients that W reads may be more than what I was the last to read */
         dtm_stage_cost *cost = c->place[op].part == OUTSIDE ? NULL : &costs[c->place[op].stage];
@@ -165,7 +176,8 @@ void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs) {
     add_kept(&c, costs);
     int first = -1;
     for (dtm_op op = 1; op < rank->n_ops; op++)
-        if (rank->ops[op].region && c.place[op].part != OUTSIDE && (first < 0 || c.place[op].stage < first)) first = c.place[op].stage;
+        if (rank->ops[op].region && c.place[op].part != OUTSIDE && (first < 0 || c.place[op].stage < first))
+            first = c.place[op].stage;
     if (first >= 0) costs[first].held += held(&c);
     dtm_arena_destroy(c.arena);
 }
@@ -188,9 +200,10 @@ const dtm_timeline *dtm_stage_timeline(const dtm_module *module, dtm_arena *aren
     if (module->timeline) return module->timeline;
     if (schedule_timeline(module, arena, &ordered) && ordered) return ordered; /* of a dump */
     const dtm_settings *settings = &module->settings;
-    int chunks = settings->pipeline.chunks ? (int)settings->pipeline.chunks : 1, microbatches = (int)settings->microbatches;
-    dtm_timeline *t = dtm_timeline_create(arena, dtm_string_text(module->context, settings->pipeline.schedule), DTM_PLACE_LOOP,
-                                          (int)module->n_ranks, microbatches, chunks);
+    int chunks = settings->pipeline.chunks ? (int)settings->pipeline.chunks : 1,
+        microbatches = (int)settings->microbatches;
+    dtm_timeline *t = dtm_timeline_create(arena, dtm_string_text(module->context, settings->pipeline.schedule),
+                                          DTM_PLACE_LOOP, (int)module->n_ranks, microbatches, chunks);
     for (int r = 0; r < t->ranks; r++)
         for (int m = 0; m < microbatches; m++) {
             for (int k = 0; k < chunks; k++) dtm_timeline_add(t, r, DTM_TASK_FORWARD, m, k);
@@ -220,8 +233,10 @@ dtm_timeline_costs dtm_stage_costs(const dtm_module *module, dtm_arena *arena) {
 
 static const char *help_bubble(const dtm_module *module, const dtm_timeline_times *times) {
     const char *schedule = dtm_string_text(module->context, module->settings.pipeline.schedule);
-    if (strcmp(schedule, "sequential") == 0) return "any other schedule has several microbatches in flight, schedule = 1f1b for one";
-    if (times->worst_bubble > 2 * times->bubble + 0.1) return "one stage is much dearer than the others: `dtmc timeline` shows which";
+    if (strcmp(schedule, "sequential") == 0)
+        return "any other schedule has several microbatches in flight, schedule = 1f1b for one";
+    if (times->worst_bubble > 2 * times->bubble + 0.1)
+        return "one stage is much dearer than the others: `dtmc timeline` shows which";
     return strcmp(schedule, "auto") ? "more `microbatches`, or schedule = auto; `dtmc timeline` draws where time goes"
                                     : "more `microbatches`, or fewer ranks; `dtmc timeline` draws where time goes";
 }
@@ -238,9 +253,12 @@ bool dtm_bubble_check(const dtm_module *module) {
         if (!times) times = dtm_timeline_simulate(arena, dtm_stage_timeline(module, arena), &costs);
         if (times->bubble <= rule->bound) continue;
         good = false;
-        dtm_error(module->context, rule->span, 704, "expected a bubble of at most %.4g, it is %.4f", rule->bound, times->bubble);
-        dtm_note(module->context, settings->pipeline.span, "by the machine model the microbatches take %.4g ms, of which a rank is idle "
-                 "for %.1f%% at most, and waits %.1f%% for messages", 1e3 * times->makespan, 100 * times->worst_bubble,
+        dtm_error(module->context, rule->span, 704, "expected a bubble of at most %.4g, it is %.4f", rule->bound,
+                  times->bubble);
+        dtm_note(module->context, settings->pipeline.span,
+                 "by the machine model the microbatches take %.4g ms, of which a rank is idle "
+                 "for %.1f%% at most, and waits %.1f%% for messages",
+                 1e3 * times->makespan, 100 * times->worst_bubble,
                  times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0);
         dtm_help(module->context, "%s", help_bubble(module, times));
     }

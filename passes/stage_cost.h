@@ -1,23 +1,26 @@
-/* What the stages of a pipeline cost, read from programs of its ranks: times by the machine model (cost.h), kernel by kernel,
- * messages, and what lies in memory. Times are seconds, bytes those of the rank that has most. */
+/* What the stages of a pipeline cost, read from programs of its ranks: times by the machine model (cost.h), kernel by
+ * kernel, messages, and what lies in memory. Times are seconds, bytes those of the rank that has most. */
 #ifndef DTM_PASSES_STAGE_COST_H
 #define DTM_PASSES_STAGE_COST_H
 
 #include "ir/ir.h"
 #include "passes/timeline.h"
 
-/* Adds what the stages of a rank cost to `costs` (by stage), from its program after fuse or memory. F is a stage's forward
- * region; of its backward regions those of weights are W, the rest I; in a backward region that is not divided, W is what
- * the stage before does not wait for. What a rank holds (weights, gradients, the optimizer's states) is counted once, with
- * the first of its stages. Nothing of a stage is overlapped with anything else: the fields `hidden` stay 0. */
+/* Adds what the stages of a rank cost to `costs` (by stage), from its program after fuse or memory. F is a stage's
+ * forward region; of its backward regions those of weights are W, the rest I; in a backward region that is not divided,
+ * W is what the stage before does not wait for. What a rank holds (weights, gradients, the optimizer's states) is
+ * counted once, with the first of its stages. Nothing of a stage is overlapped with anything else: the fields `hidden`
+ * stay 0. */
 void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs);
 /* Bytes of the gradients that a rank's program accumulates over microbatches. */
 double dtm_stage_gradients(const dtm_module *rank);
 /* The costs of all stages of a pipeline after fuse or memory, and the link between its ranks. */
 dtm_timeline_costs dtm_stage_costs(const dtm_module *module, dtm_arena *arena);
-/* What its ranks do in which order: the module's timeline, or of `schedule = sequential` one microbatch after the other. */
+/* What its ranks do in which order: the module's timeline, or of `schedule = sequential` one microbatch after the
+ * other. */
 const dtm_timeline *dtm_stage_timeline(const dtm_module *module, dtm_arena *arena);
-/* `expect { bubble <= 0.15 }`, of a pipeline after fuse or memory, by simulating its timeline; false after an error (E0704). */
+/* `expect { bubble <= 0.15 }`, of a pipeline after fuse or memory, by simulating its timeline; false after an error
+ * (E0704). */
 bool dtm_bubble_check(const dtm_module *module);
 
 #endif

@@ -1,7 +1,7 @@
-/* The program as a row of units (stage.h): as if it were cut into what stands before the split repeat, its first copy, its
- * other copies, and what stands after it, each on a rank of its own. The programs of these ranks are made by stage_emit and
- * go through the passes that follow like any other, so that a unit's cost is that of the kernels it comes to. Copies are
- * alike, and one of them is looked at however many there are. */
+/* The program as a row of units (stage.h): as if it were cut into what stands before the split repeat, its first copy,
+ * its other copies, and what stands after it, each on a rank of its own. The programs of these ranks are made by
+ * stage_emit and go through the passes that follow like any other, so that a unit's cost is that of the kernels it
+ * comes to. Copies are alike, and one of them is looked at however many there are. */
 #include "passes/cost.h"
 #include "passes/passes.h"
 #include "passes/schedule.h"
@@ -42,8 +42,15 @@ static unit_cost measure(stages *cut, int rank, const dtm_mesh *mesh, bool divid
 static stages as_if(const stages *s, dtm_module *module, dtm_arena *scratch, int ranks) {
     *module = *s->module; /* read only: with another number of ranks along the axis */
     module->settings.mesh.axes[s->rule->axis].size = ranks;
-    stages cut = {.module = module, .scratch = scratch, .rule = &module->settings.pipeline, .n_ranks = ranks, .chunks = 1,
-                  .count = ranks, .loop = s->loop, .good = true, .quiet = true};
+    stages cut = {.module = module,
+                  .scratch = scratch,
+                  .rule = &module->settings.pipeline,
+                  .n_ranks = ranks,
+                  .chunks = 1,
+                  .count = ranks,
+                  .loop = s->loop,
+                  .good = true,
+                  .quiet = true};
     cut.places = dtm_timeline_create(scratch, "units", DTM_PLACE_LOOP, ranks, 1, 1);
     cut.first = dtm_arena_alloc(scratch, ((size_t)ranks + 1) * sizeof *cut.first);
     stage_prepare(&cut);

@@ -163,10 +163,13 @@ void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *cos
         if (!t->groups) put_waits(&c, r);
         print_row(&c, r);
     }
-    dtm_text_printf(
-        text, "time %.6g%s%s, bubble %.1f%% (at most %.1f%% on a rank), exposed communication %.1f%%, memory of a rank %.4g%s%s%s\n",
-        times->makespan, times->time_unit ? " " : "", times->time_unit ? times->time_unit : "", 100 * times->bubble, 100 * times->worst_bubble,
-        times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0, times->memory,
-        times->memory_unit ? " " : "", times->memory_unit ? times->memory_unit : "", times->stuck ? "; it stands still" : "");
+    dtm_text_printf(text,
+                    "time %.6g%s%s, bubble %.1f%% (at most %.1f%% on a rank), exposed communication %.1f%%, memory of "
+                    "a rank %.4g%s%s%s\n",
+                    times->makespan, times->time_unit ? " " : "", times->time_unit ? times->time_unit : "",
+                    100 * times->bubble, 100 * times->worst_bubble,
+                    times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0, times->memory,
+                    times->memory_unit ? " " : "", times->memory_unit ? times->memory_unit : "",
+                    times->stuck ? "; it stands still" : "");
     dtm_arena_destroy(arena);
 }

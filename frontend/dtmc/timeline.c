@@ -21,7 +21,9 @@ typedef struct drawing {
     dtm_text out;
 } drawing;
 
-static bool has_format(const drawing *d, const char *name) { return strcmp(d->options->format ? d->options->format : "text", name) == 0; }
+static bool has_format(const drawing *d, const char *name) {
+    return strcmp(d->options->format ? d->options->format : "text", name) == 0;
+}
 
 /* ---- what there is to draw ---- */
 
@@ -62,7 +64,8 @@ static void unit_costs(drawing *d) {
 
 /* An order of its own, under the costs of a program that is cut like it. */
 static bool read_orders(drawing *d, const char *text, size_t length) {
-    dtm_timeline *t = dtm_timeline_parse(d->context, d->arena, dtm_source_add(d->context, d->options->file, text, length));
+    dtm_timeline *t =
+        dtm_timeline_parse(d->context, d->arena, dtm_source_add(d->context, d->options->file, text, length));
     if (!t) return false;
     d->timeline = t;
     if (!d->options->model) {
@@ -75,11 +78,13 @@ static bool read_orders(drawing *d, const char *text, size_t length) {
                 (of->placement == t->placement || t->chunks == 1);
     d->timeline = t;
     if (same) return true;
-    dtm_error(d->context, (dtm_span){0, 0, 0}, 901, "%s is of P=%d M=%d V=%d placement=%s, the pipeline of %s of P=%d M=%d V=%d placement=%s",
-              d->options->file, t->ranks, t->microbatches, t->chunks, dtm_placement_name(t->placement), d->options->model,
-              of->ranks, of->microbatches, of->chunks, dtm_placement_name(of->placement));
-    dtm_help(d->context, "--mesh, --set microbatches=%d, --set schedule=.. and --set chunks=%d give the program another", t->microbatches,
-             t->chunks);
+    dtm_error(d->context, (dtm_span){0, 0, 0}, 901,
+              "%s is of P=%d M=%d V=%d placement=%s, the pipeline of %s of P=%d M=%d V=%d placement=%s",
+              d->options->file, t->ranks, t->microbatches, t->chunks, dtm_placement_name(t->placement),
+              d->options->model, of->ranks, of->microbatches, of->chunks, dtm_placement_name(of->placement));
+    dtm_help(d->context,
+             "--mesh, --set microbatches=%d, --set schedule=.. and --set chunks=%d give the program another",
+             t->microbatches, t->chunks);
     return false;
 }
 
@@ -109,9 +114,10 @@ static dtm_timeline_costs scaled(const drawing *d, unit time, unit memory) {
     dtm_stage_cost *stage = dtm_arena_alloc(d->arena, (size_t)costs.stages * sizeof *stage);
     for (int s = 0; s < costs.stages; s++) {
         const dtm_stage_cost *c = &d->costs.stage[s];
-        stage[s] = (dtm_stage_cost){c->forward / time.size, c->input / time.size, c->weight / time.size, c->hidden / time.size,
-                                    c->hidden_input / time.size, c->forward_bytes, c->backward_bytes, c->kept / memory.size,
-                                    c->kept_for_weight / memory.size, c->held / memory.size};
+        stage[s] = (dtm_stage_cost){
+            c->forward / time.size,           c->input / time.size, c->weight / time.size, c->hidden / time.size,
+            c->hidden_input / time.size,      c->forward_bytes,     c->backward_bytes,     c->kept / memory.size,
+            c->kept_for_weight / memory.size, c->held / memory.size};
     }
     costs.stage = stage;
     costs.latency /= time.size;
@@ -126,7 +132,9 @@ static int columns_of(const drawing *d) {
     return 100;
 }
 
-static double share_less(double bound, double time) { return time > 0 ? fmax(0, 100 * (1 - bound / time)) : 0; }
+static double share_less(double bound, double time) {
+    return time > 0 ? fmax(0, 100 * (1 - bound / time)) : 0;
+}
 
 /* How others fare on the program as the search sees it, cut into units. */
 static void print_search(drawing *d, const dtm_timeline_answer *a, unit time, unit memory) {
@@ -136,12 +144,14 @@ static void print_search(drawing *d, const dtm_timeline_answer *a, unit time, un
         const dtm_timeline_rival *even = r->balanced && i ? &a->rivals[i - 1] : NULL; /* comes before it */
         bool same = even && even->makespan == r->makespan && even->memory == r->memory;
         if (r->makespan < INFINITY && !same)
-            dtm_text_printf(&d->out, "%-22s %6d  %9.6g  %9.4g%s\n", r->name, r->chunks, r->makespan / time.size, r->memory / memory.size,
-                            r->balanced ? "  stages balanced" : "");
+            dtm_text_printf(&d->out, "%-22s %6d  %9.6g  %9.4g%s\n", r->name, r->chunks, r->makespan / time.size,
+                            r->memory / memory.size, r->balanced ? "  stages balanced" : "");
     }
     dtm_text_printf(&d->out, "%-22s %6d  %9.6g  %9.4g\n", "auto", a->timeline->chunks, a->times->makespan / time.size,
                     a->times->memory / memory.size);
-    dtm_text_printf(&d->out, "no order of these stages takes less than %.6g %s (%.1f%% less), no other cut or placement less than %.6g (%.1f%% less)\n",
+    dtm_text_printf(&d->out,
+                    "no order of these stages takes less than %.6g %s (%.1f%% less), no other cut or placement less "
+                    "than %.6g (%.1f%% less)\n",
                     a->bound / time.size, time.name, share_less(a->bound, a->times->makespan), a->least / time.size,
                     share_less(a->least, a->times->makespan));
 }
@@ -156,21 +166,24 @@ static long long copies_of(const drawing *d, int stage) {
     for (dtm_op op = 1; op < m->n_ops; op++) {
         const dtm_op_data *data = dtm_op_get(m, op);
         dtm_op around = data->region && data->kind == DTM_OP_REPEAT ? dtm_enclosing(m, op, DTM_OP_FORWARD) : 0;
-        if (around && strcmp(dtm_string_text(d->context, data->attributes.name), name) == 0) return data->attributes.copies;
+        if (around && strcmp(dtm_string_text(d->context, data->attributes.name), name) == 0)
+            return data->attributes.copies;
     }
     return 0;
 }
 
 static void print_stages(drawing *d, unit time, unit memory) {
     const char *repeat = dtm_string_text(d->context, d->module->settings.pipeline.repeat);
-    dtm_text_printf(&d->out, "\nstage  rank  %6s  %9s  %9s  %9s  %9s  %9s  %9s  %9s\n", repeat, "F", "I", "W", "sends", "back", "keeps", "for W");
+    dtm_text_printf(&d->out, "\nstage  rank  %6s  %9s  %9s  %9s  %9s  %9s  %9s  %9s\n", repeat, "F", "I", "W", "sends",
+                    "back", "keeps", "for W");
     for (int s = 0; s < d->costs.stages; s++) {
         const dtm_stage_cost *c = &d->costs.stage[s];
         int rank, chunk;
         dtm_timeline_place(d->timeline, s, 0, &rank, &chunk);
-        dtm_text_printf(&d->out, "%5d  %4d  %6lld  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g\n", s, rank, copies_of(d, s), c->forward / time.size,
-                        c->input / time.size, c->weight / time.size, c->forward_bytes / memory.size, c->backward_bytes / memory.size,
-                        c->kept / memory.size, c->kept_for_weight / memory.size);
+        dtm_text_printf(&d->out, "%5d  %4d  %6lld  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g\n", s, rank,
+                        copies_of(d, s), c->forward / time.size, c->input / time.size, c->weight / time.size,
+                        c->forward_bytes / memory.size, c->backward_bytes / memory.size, c->kept / memory.size,
+                        c->kept_for_weight / memory.size);
     }
 }
 
@@ -199,11 +212,13 @@ static bool draw(drawing *d) {
     dtm_timeline_proof proof;
     bool good = dtm_timeline_prove(d->context, d->arena, d->timeline, &d->costs, &(dtm_timeline_limits){0}, &proof);
     if (!good) return false;
-    if (has_format(d, "orders")) dtm_timeline_print(d->timeline, &d->out);
+    if (has_format(d, "orders"))
+        dtm_timeline_print(d->timeline, &d->out);
     else if (has_format(d, "json")) {
         dtm_timeline_times *times = dtm_timeline_simulate(d->arena, d->timeline, &d->costs);
         dtm_timeline_draw_json(d->timeline, &d->costs, times, 1e6, &d->out);
-    } else draw_figures(d);
+    } else
+        draw_figures(d);
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* Where stage cuts: no other cut has a rank that does less at most, by all cuts of small programs; within memory too. */
+/* Where stage cuts: no other cut has a rank that does less at most, by all cuts of small programs; within memory too.
+ */
 #include "passes/stage.h"
 
 #include <math.h>
@@ -57,7 +58,8 @@ static double best_of(const small *p, int64_t *sizes, int stage, int left, dtm_a
 }
 
 static dtm_stage_cost unit(double scale) {
-    dtm_stage_cost x = {scale * (0.5 + drawn()), scale * (0.5 + drawn()), scale * (0.5 + drawn()), .kept = drawn(), .held = drawn()};
+    dtm_stage_cost x = {scale * (0.5 + drawn()), scale * (0.5 + drawn()), scale * (0.5 + drawn()), .kept = drawn(),
+                        .held = drawn()};
     x.kept_for_weight = x.kept * drawn();
     return x;
 }
@@ -71,8 +73,10 @@ static void check(dtm_context *context, const char *schedule, int ranks, int mic
     units[1] = unit(1);
     for (int u = 2; u <= copies; u++) units[u] = units[1];
     units[copies + 1] = unit(drawn() * 5);
-    p.problem = (dtm_timeline_problem){.ranks = ranks, .microbatches = microbatches, .units = copies + 2, .unit = units};
-    p.s = (stages){.scratch = arena, .n_ranks = ranks, .chunks = places->chunks, .count = places->stages, .places = places};
+    p.problem =
+        (dtm_timeline_problem){.ranks = ranks, .microbatches = microbatches, .units = copies + 2, .unit = units};
+    p.s = (stages){
+        .scratch = arena, .n_ranks = ranks, .chunks = places->chunks, .count = places->stages, .places = places};
     p.s.first = dtm_arena_alloc(arena, ((size_t)places->stages + 1) * sizeof *p.s.first);
     if (bounded) p.problem.memory = 1 + drawn() * (copies + 4) * 0.6 * (1 + microbatches) / ranks;
     stage_balance(&p.s, copies, &p.problem);
@@ -80,9 +84,11 @@ static void check(dtm_context *context, const char *schedule, int ranks, int mic
     for (int k = 0; k < places->stages; k++) ours[k] = p.s.first[k + 1] - p.s.first[k];
     double found = judged(&p, ours, arena), best = best_of(&p, sizes, 0, copies, arena);
     /* bounded, chunks of a rank are as equal as they can be: another division between them may still fit */
-    bool whole = p.s.first[places->stages] == copies, good = whole && (found <= best * (1 + 1e-9) || (bounded && places->chunks > 1 && isinf(found)));
+    bool whole = p.s.first[places->stages] == copies,
+         good = whole && (found <= best * (1 + 1e-9) || (bounded && places->chunks > 1 && isinf(found)));
     if (!good) {
-        printf("%s on %d ranks, %d copies: the busiest does %g, and could do %g\n", schedule, ranks, copies, found, best);
+        printf("%s on %d ranks, %d copies: the busiest does %g, and could do %g\n", schedule, ranks, copies, found,
+               best);
         failures++;
     }
     dtm_arena_destroy(arena);
