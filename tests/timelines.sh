@@ -11,14 +11,16 @@ trap 'rm -f "$made"' EXIT
 PATH=$bin:$PATH awk '
     /^```/ { skip = 0 }
     /^\$ (timeline_tool|dtmc timeline) / && !/^```/ {
+        if (skip && blank) print ""
         print
         skip = 1
+        blank = 0
         fflush()
         if (system(substr($0, 3)) != 0) exit 1
         next
     }
-    skip && /^$/ { print; next }
-    !skip { print }
+    skip { blank = /^$/; next }
+    { print }
 ' "$page" >"$made"
 if [ "${3:-}" = --rewrite ]; then
     cat "$made" >"$page"
