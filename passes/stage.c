@@ -115,6 +115,7 @@ static bool search(stages *s, const dtm_timeline_problem *units) {
     dtm_arena *arena = dtm_context_arena(module->context);
     dtm_timeline_problem problem = *units;
     dtm_timeline_answer *answer = dtm_arena_alloc(arena, sizeof *answer);
+    problem.no_copies = s->n_ranks % 2; /* of an odd number of ranks the middle one would hold one stage twice */
     if (s->rule->n_stages) {
         int *stages = dtm_arena_alloc(s->scratch, s->rule->n_stages * sizeof *stages);
         for (size_t k = 0; k < s->rule->n_stages; k++) stages[k] = problem.units > 1 ? (int)s->rule->stages[k] : 1;
