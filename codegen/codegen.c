@@ -233,6 +233,12 @@ static segment *lower_segments(dtm_generator *g, dtm_region region, const dtm_lo
     return segments;
 }
 
+static bool is_last(const dtm_loop_calls *calls, const dtm_loop_call *call) {
+    for (size_t i = call->index + 1; i < calls->count; i++)
+        if (calls->items[i].region == call->region) return false;
+    return true;
+}
+
 static void lower_timeline(dtm_generator *g, dtm_op op) {
     dtm_loop_schedule schedule;
     if (dtm_loop_schedule_of(module_of(g), op, g->arena, &schedule)) dtm_broken("codegen", "an order that was not verified");
@@ -250,6 +256,7 @@ static void lower_timeline(dtm_generator *g, dtm_op op) {
                                                                   ? entry->call.end - entry->call.begin : 0),
                                    .task = DTM_TASK_LETTERS[task.kind], .chunk = task.chunk, .number = task.microbatch,
                                    .microbatch = entry->call.microbatch, .begin = s->begin, .end = s->end};
+        calls[i].last = is_last(&schedule.calls, &entry->call);
         if (entry->kind == DTM_LOOP_POST) calls[i].begin = s->receive;
         if (entry->kind == DTM_LOOP_WAIT) calls[i].begin = s->send;
     }
@@ -364,14 +371,43 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
                                 .axes = data->attributes.axes,
                                 .members = data->kind == DTM_OP_ALL_REDUCE ? (uint64_t)data->attributes.number[DTM_COLLECTIVE_MEMBERS] : 0,
                                 .count = data->n_operands, .tensors = tensors};
-    int64_t at = g->workspace - g->aside, bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};
+    bool apart = dtm_is_apart(module_of(g), op);
+    int64_t at = apart ? g->apart + dtm_workspace_apart_offset(module_of(g), op) : g->workspace - g->aside, bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};
     int64_t *places[3] = {&made.stage_in, &made.stage_out, &made.scratch};
     for (int i = 0; i < 3; i++) {
         *places[i] = bytes[i] < 0 ? -1 : at;
         if (bytes[i] > 0) at += dtm_storage_round(bytes[i]);
     }
     if (staging.in_result) made.stage_in = DTM_PLAN_IN_OUTPUT;
-    dtm_emit(g, op, DTM_PLAN_COLLECTIVE, DTM_PLAN_NETWORK)->collective = made;
+    dtm_plan_instruction *instruction = dtm_emit(g, op, DTM_PLAN_COLLECTIVE, DTM_PLAN_NETWORK);
+    instruction->collective = made;
+    if (apart) instruction->records = ++g->n_events;
+    dtm_op early = apart ? dtm_early_place(module_of(g), op) : 0;
+    instruction->last = early && dtm_enclosing(module_of(g), early, DTM_OP_MICROBATCH);
+}
+
+static bool is_early(const dtm_generator *g, dtm_op op) {
+    return dtm_is_apart(module_of(g), op) && dtm_early_place(module_of(g), op);
+}
+
+/* Collectives whose operands are complete with this unit. */
+static void lower_early(dtm_generator *g, dtm_op unit) {
+    for (size_t i = 0; i < g->n_early; i++) {
+        if (g->early[i].place != unit) continue;
+        if (g->seconds) g->pending += g->seconds(module_of(g), g->early[i].collective);
+        lower_collective(g, g->early[i].collective);
+    }
+}
+
+static void find_early(dtm_generator *g) {
+    size_t capacity = 0;
+    g->early = NULL;
+    g->n_early = 0;
+    for (dtm_op op = 1; op < module_of(g)->n_ops; op++)
+        if (is_early(g, op)) {
+            dtm_early early = {op, dtm_early_place(module_of(g), op)};
+            DTM_PUSH(g->arena, g->early, g->n_early, capacity, early);
+        }
 }
 
 static void lower_message(dtm_generator *g, dtm_op op) {
@@ -422,6 +458,8 @@ static void lower_accumulate(dtm_generator *g, dtm_op op) {
 
 static void lower(dtm_generator *g, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
+    for (size_t i = 0; i < g->n_early; i++)
+        if (g->early[i].collective == op) return; /* lower_early */
     if (g->seconds && (!data->body || data->kind == DTM_OP_FUSED)) g->pending += g->seconds(module_of(g), op);
     switch (data->kind) {
     case DTM_OP_FORWARD: case DTM_OP_BACKWARD: case DTM_OP_UPDATE: {
@@ -463,7 +501,10 @@ static void lower(dtm_generator *g, dtm_op op) {
 
 static void walk(dtm_generator *g, dtm_region region) {
     size_t at = g->n_instructions;
-    for (size_t i = 0; i < module_of(g)->regions[region].n_ops && !g->failed; i++) lower(g, module_of(g)->regions[region].ops[i]);
+    for (size_t i = 0; i < module_of(g)->regions[region].n_ops && !g->failed; i++) {
+        lower(g, module_of(g)->regions[region].ops[i]);
+        lower_early(g, module_of(g)->regions[region].ops[i]);
+    }
     settle_seconds(g, at);
 }
 
@@ -507,12 +548,15 @@ static void generate(dtm_generator *g, dtm_module *module) {
     g->workspace_bytes = dtm_workspace_most(module, false);
     g->workspace = module->arena_bytes - g->workspace_bytes - dtm_constants_bytes(module);
     g->aside = 0;
+    g->apart = g->workspace - dtm_workspace_of_pairs(module) - dtm_workspace_of_apart(module);
     DTM_PUSH(g->arena, g->extents, g->n_extents, g->cap_extents, (dtm_plan_extent){0});
     DTM_PUSH(g->arena, g->sizes, g->n_sizes, g->cap_sizes, (dtm_plan_size){0});
     DTM_PUSH(g->arena, g->loops, g->n_loops, g->cap_loops, (dtm_plan_loop){0});
     DTM_PUSH(g->arena, g->buffers, g->n_buffers, g->cap_buffers, (dtm_plan_buffer){.modulus = 1});
     dtm_walk(module, add_weights, g);
+    find_early(g);
     walk(g, module->body);
+    if (!g->failed) dtm_find_waits(g);
     if (!g->failed) put_in_front(g);
 }
 

@@ -17,6 +17,10 @@ typedef struct dtm_kernel_text {
     uint64_t read_only;    /* bit i: it only reads buffer i of a tuple */
 } dtm_kernel_text;
 
+typedef struct dtm_early {
+    dtm_op collective, place; /* lowered after the unit `place` */
+} dtm_early;
+
 typedef struct dtm_generator {
     dtm_module *module;
     dtm_arena *arena;
@@ -36,6 +40,10 @@ typedef struct dtm_generator {
     uint32_t *buffer_of; /* by value; 0: none yet */
     uint32_t *weight_of; /* by value: index + 1 */
     uint32_t step_state; /* buffer of seed and step, 0: none yet */
+    dtm_early *early; /* collectives that are lowered before they stand */
+    size_t n_early;
+    int64_t apart;        /* where the workspaces of what is carried out apart begin */
+    uint32_t n_events;    /* of these */
     int64_t aside; /* how far before the workspace lies that of what is lowered: of the other part of pairs */
     int64_t workspace;   /* offset of the workspace in the arena */
     int64_t update_chunks;   /* bytes given out of what lies behind the workspace for sums of the update */
@@ -100,6 +108,8 @@ void dtm_emit_copy(dtm_generator *g, dtm_op op, uint32_t input, uint32_t output)
 void dtm_end_repeat(dtm_generator *g, size_t at);
 /* Puts launches over copies in place of a repeat of the update phase, open from `at` on, as far as its copies do not depend
  * on each other. False: they do, and nothing is done. */
+/* Each instruction waits for what is carried out apart and touches the same bytes. */
+void dtm_find_waits(dtm_generator *g);
 bool dtm_gather_launches(dtm_generator *g, size_t at);
 /* An operator that codegen cannot lower: an error at its place. */
 void dtm_unsupported(dtm_generator *g, dtm_op op, const char *what);

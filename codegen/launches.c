@@ -62,6 +62,7 @@ static size_t n_touched(const dtm_plan_instruction *i) {
     case DTM_PLAN_MATMUL: return 3;
     case DTM_PLAN_COLLECTIVE: return 2 * (size_t)i->collective.count;
     case DTM_PLAN_COPY: case DTM_PLAN_TERM: return 2;
+    case DTM_PLAN_SEND: case DTM_PLAN_RECEIVE: return i->message.buffers.count;
     default: return 1;
     }
 }
@@ -78,6 +79,7 @@ static touch touched(const dtm_generator *g, const dtm_plan_instruction *i, size
         return (touch){k % 2 ? tensor->output : tensor->input, k % 2};
     }
     case DTM_PLAN_COPY: case DTM_PLAN_TERM: return (touch){k ? i->copy.output : i->copy.input, k};
+    case DTM_PLAN_SEND: case DTM_PLAN_RECEIVE: return (touch){i->message.buffers.items[k], i->kind == DTM_PLAN_RECEIVE};
     case DTM_PLAN_SCALAR: return (touch){i->scalar.buffer, true};
     default: return (touch){i->io.buffer, i->kind == DTM_PLAN_INPUT};
     }
@@ -92,9 +94,8 @@ static bool uses_workspace(const dtm_generator *g, const dtm_plan_instruction *i
     return i->kind == DTM_PLAN_COLLECTIVE;
 }
 
-/* Whether the order of the two matters: of any copies (copies 0), or of different ones of so many. */
-static bool conflict(const dtm_generator *g, const dtm_plan_instruction *a, const dtm_plan_instruction *b, int64_t copies) {
-    if (uses_workspace(g, a) && uses_workspace(g, b)) return true;
+/* Whether they touch the same bytes, and one writes them: in any copies (copies 0), or in different ones of so many. */
+static bool touches_same(const dtm_generator *g, const dtm_plan_instruction *a, const dtm_plan_instruction *b, int64_t copies) {
     for (size_t i = 0; i < n_touched(a); i++)
         for (size_t j = 0; j < n_touched(b); j++) {
             touch x = touched(g, a, i), y = touched(g, b, j);
@@ -102,6 +103,11 @@ static bool conflict(const dtm_generator *g, const dtm_plan_instruction *a, cons
             if (!copies || !same_slots(g, x.buffer, y.buffer, copies)) return true;
         }
     return false;
+}
+
+/* Whether the order of the two matters. */
+static bool conflict(const dtm_generator *g, const dtm_plan_instruction *a, const dtm_plan_instruction *b, int64_t copies) {
+    return (uses_workspace(g, a) && uses_workspace(g, b)) || touches_same(g, a, b, copies);
 }
 
 /* ---- joining ---- */
@@ -228,4 +234,47 @@ bool dtm_gather_launches(dtm_generator *g, size_t at) {
     }
     put_repeat(g, &repeat, body, parts, n, AFTER);
     return true;
+}
+
+/* ---- waits ---- */
+
+/* The outermost loop around instruction `at`, as the range of instructions it has; an empty one: none. */
+static void outermost_loop(const dtm_generator *g, size_t at, size_t *begin, size_t *end) {
+    *begin = *end = at;
+    for (size_t i = 0; i < at; i++) {
+        const dtm_plan_instruction *loop = &g->instructions[i];
+        size_t to = loop->kind == DTM_PLAN_REPEAT ? loop->repeat.end : loop->kind == DTM_PLAN_TIMELINE ? loop->timeline.end : 0;
+        if (to <= at) continue;
+        *begin = i, *end = to;
+        return;
+    }
+}
+
+/* The innermost repeat around it, or the instruction's own index. */
+static size_t innermost_repeat(const dtm_generator *g, size_t at) {
+    size_t found = at;
+    for (size_t i = 0; i < at; i++)
+        if (g->instructions[i].kind == DTM_PLAN_REPEAT && g->instructions[i].repeat.end > at) found = i;
+    return found;
+}
+
+void dtm_find_waits(dtm_generator *g) {
+    uint32_t *waits = dtm_arena_alloc(g->arena, (g->n_events + 1) * sizeof *waits);
+    size_t *places = dtm_arena_alloc(g->arena, (g->n_events + 1) * sizeof *places), n = 0;
+    for (size_t i = 0; i < g->n_instructions; i++)
+        if (g->instructions[i].records) places[n++] = i;
+    for (size_t i = 0; n && i < g->n_instructions; i++) {
+        uint32_t count = 0;
+        for (size_t k = 0; k < n; k++) {
+            const dtm_plan_instruction *apart = &g->instructions[places[k]];
+            size_t begin, end, repeat = innermost_repeat(g, places[k]);
+            outermost_loop(g, places[k], &begin, &end);
+            if (i == places[k] || i < begin) continue; /* by the next step it has been waited for */
+            /* what stands before it in its repeat runs after it in the next copies alone, whose bytes may be others */
+            bool of_other_copies = i < places[k] && repeat != places[k] && innermost_repeat(g, i) == repeat;
+            int64_t copies = of_other_copies ? copies_of(g, g->instructions[repeat].repeat.loop) : 0;
+            if (touches_same(g, apart, &g->instructions[i], copies)) waits[count++] = apart->records;
+        }
+        if (count) g->instructions[i].waits = dtm_list_of(g, waits, count);
+    }
 }

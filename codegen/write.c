@@ -197,8 +197,8 @@ static void write_timeline(dtm_text *out, const dtm_plan_timeline *t) {
     dtm_text_printf(out, ".timeline = {%u, %u, %u, (const dtm_plan_call[]){", t->loop, t->end, t->n_calls);
     for (uint32_t i = 0; i < t->n_calls; i++) {
         const dtm_plan_call *c = &t->calls[i];
-        dtm_text_printf(out, "%s\n            {DTM_PLAN_%s, %s, %u, '%c', %u, %u, %u, %u, %u}", i ? "," : "", call_kinds[c->kind],
-                        c->first ? "true" : "false", c->pair, c->task, c->chunk, c->number, c->microbatch, c->begin,
+        dtm_text_printf(out, "%s\n            {DTM_PLAN_%s, %s, %s, %u, '%c', %u, %u, %u, %u, %u}", i ? "," : "", call_kinds[c->kind],
+                        c->first ? "true" : "false", c->last ? "true" : "false", c->pair, c->task, c->chunk, c->number, c->microbatch, c->begin,
                         c->end);
     }
     dtm_text_printf(out, t->n_calls ? "}}" : "{0}}}");
@@ -262,6 +262,13 @@ static void write_instructions(const dtm_generator *g, dtm_text *out) {
             quoted(out, i->file);
         } else dtm_text_printf(out, ", NULL");
         dtm_text_printf(out, ", %u,", i->line);
+        if (i->records) dtm_text_printf(out, " .records = %u,", i->records);
+        if (i->last) dtm_text_printf(out, " .last = true,");
+        if (i->waits.count) {
+            dtm_text_printf(out, " .waits = ");
+            list(out, &i->waits);
+            dtm_text_printf(out, ",");
+        }
         if (i->seconds > 0) {
             dtm_text_printf(out, " .seconds = ");
             number(out, i->seconds);

@@ -117,6 +117,7 @@ enum {
     DTM_REGION_CHUNK = 1,     /* and which of its rank's stages that is */
     DTM_AS_TERM_OWN = 0,      /* not 0: this rank keeps it, whatever its coordinate; stage knows */
     DTM_COLLECTIVE_MEMBERS = 1, /* after stage, on a pipeline's axis: bit r, its rank r takes part; 0: all */
+    DTM_COLLECTIVE_APART = 2,   /* not 0: started here (or where its sums over microbatches end), waited for where it is read */
     DTM_COLLECTIVE_SCRATCH = 0, /* bytes its algorithm needs beside input and output; memory writes them down */
 };
 

@@ -337,10 +337,49 @@ int64_t dtm_workspace_most(const dtm_module *module, bool communication_only) {
     int64_t most = 0;
     for (dtm_op op = 1; op < module->n_ops; op++) {
         if (!module->ops[op].region || (communication_only && !dtm_runs_collective(module->ops[op].kind))) continue;
+        if (dtm_is_apart(module, op)) continue;
         int64_t bytes = dtm_workspace_bytes(module, op);
         if (bytes > most) most = bytes;
     }
     return dtm_storage_round(most);
+}
+
+bool dtm_is_apart(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    bool may = data->kind == DTM_OP_ALL_REDUCE || data->kind == DTM_OP_REDUCE_SCATTER || data->kind == DTM_OP_ALL_GATHER;
+    return may && data->region && data->attributes.number[DTM_COLLECTIVE_APART] != 0;
+}
+
+int64_t dtm_workspace_apart_offset(const dtm_module *module, dtm_op op) {
+    int64_t offset = 0;
+    for (dtm_op at = 1; at < op; at++)
+        if (dtm_is_apart(module, at)) offset += dtm_storage_round(dtm_workspace_bytes(module, at));
+    return offset;
+}
+
+int64_t dtm_workspace_of_apart(const dtm_module *module) { return dtm_workspace_apart_offset(module, (dtm_op)module->n_ops); }
+
+/* The names of the repeats around an operator, innermost first, microbatches apart. */
+static int repeats_of(const dtm_module *module, dtm_op op, dtm_string names[16]) {
+    int count = 0;
+    for (dtm_op at = dtm_enclosing(module, op, DTM_OP_REPEAT); at && count < 16; at = dtm_enclosing(module, at, DTM_OP_REPEAT))
+        names[count++] = module->ops[at].attributes.name;
+    return count;
+}
+
+dtm_op dtm_early_place(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    dtm_op last = 0;
+    for (uint32_t i = 0; i < data->n_operands; i++) {
+        dtm_op def = module->values[data->operands[i]].def, unit = def ? dtm_unit_of(module, def) : 0;
+        if (!unit || (last && module->ops[unit].region != module->ops[last].region)) return 0;
+        if (module->ops[def].kind == DTM_OP_WEIGHT || module->ops[def].kind == DTM_OP_STATE) return 0;
+        if (!last || dtm_op_position(module, unit) > dtm_op_position(module, last)) last = unit;
+    }
+    dtm_string here[16], there[16];
+    if (!last || dtm_enclosing(module, op, DTM_OP_MICROBATCH)) return 0;
+    int count = repeats_of(module, op, here);
+    return count == repeats_of(module, last, there) && memcmp(here, there, (size_t)count * sizeof *here) == 0 ? last : 0;
 }
 
 int64_t dtm_workspace_of_pairs(const dtm_module *module) {

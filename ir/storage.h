@@ -88,6 +88,14 @@ dtm_algorithm dtm_collective_algorithm(const dtm_op_data *op);
 int64_t dtm_collective_scratch(const dtm_module *module, dtm_op op, dtm_algorithm algorithm);
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
 
+/* Where the operands of a collective are complete: the unit that makes the last of them, where all are made in one region, in
+ * repeats like its own; it may stand in a loop over microbatches before the collective. 0: there is none. */
+dtm_op dtm_early_place(const dtm_module *module, dtm_op op);
+/* Whether a collective is carried out apart: it is started at that place, in the last microbatch. It has its workspace to itself, all of these before that of pairs. */
+bool dtm_is_apart(const dtm_module *module, dtm_op op);
+int64_t dtm_workspace_of_apart(const dtm_module *module);
+int64_t dtm_workspace_apart_offset(const dtm_module *module, dtm_op op); /* of one in it */
+
 /* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */
 int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op);
 int64_t dtm_workspace_most(const dtm_module *module, bool communication_only);

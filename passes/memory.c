@@ -529,6 +529,27 @@ static void visit_join(dtm_module *module, dtm_op op, void *state) {
     }
 }
 
+/* ---- what is carried out apart ---- */
+
+/* Its operands stay until its results may be touched, which an early one may write while the loop over microbatches runs. */
+static void visit_apart(dtm_module *module, dtm_op op, void *state) {
+    planner *p = state;
+    const dtm_op_data *data = &module->ops[op];
+    if (!dtm_is_apart(module, op)) return;
+    dtm_op early = dtm_early_place(module, op);
+    int64_t end = p->order.end[op], begin = early ? p->order.begin[early] : p->order.begin[op];
+    chain here = chain_of(p, op), there = early ? chain_of(p, early) : here;
+    int common = common_depth(&here, &there);
+    if (common < there.depth) begin = p->order.begin[there.loops[common]];
+    for (uint32_t i = 0; i < data->n_results; i++) {
+        span_state s = span_of(p, data->results[i]);
+        if (s.end > end) end = s.end;
+        widen(group_of(p, data->results[i]), begin, begin);
+    }
+    for (uint32_t i = 0; i < data->n_operands; i++)
+        if (home_of(p, data->operands[i]).group) widen(group_of(p, data->operands[i]), p->order.begin[op], end);
+}
+
 /* ---- packing ---- */
 
 static int64_t group_bytes(const group *g) { return g->slot_bytes * g->slots * g->batches; }
@@ -729,10 +750,11 @@ bool dtm_pass_memory(dtm_module *module) {
     dtm_walk(module, visit_join, &p);
     dtm_walk(module, visit_stored, &p);
     dtm_walk(module, visit_algorithm, NULL);
+    dtm_walk(module, visit_apart, &p);
     count_batches(&p);
     int64_t top = pack(&p);
     write_storage(&p);
-    module->arena_bytes = top + dtm_workspace_of_pairs(module) + dtm_workspace_most(module, false) + dtm_constants_bytes(module);
+    module->arena_bytes = top + dtm_workspace_of_apart(module) + dtm_workspace_of_pairs(module) + dtm_workspace_most(module, false) + dtm_constants_bytes(module);
     module->after = dtm_string_of(module->context, "memory");
     dtm_arena_destroy(p.arena);
     return true;

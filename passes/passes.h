@@ -13,6 +13,7 @@ bool dtm_pass_microbatch(dtm_module *module);
 bool dtm_pass_stage(dtm_module *module);
 bool dtm_pass_schedule(dtm_module *module);
 bool dtm_pass_fuse_collectives(dtm_module *module);
+bool dtm_pass_overlap(dtm_module *module);
 bool dtm_pass_fuse(dtm_module *module);
 bool dtm_pass_memory(dtm_module *module);
 

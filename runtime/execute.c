@@ -282,7 +282,7 @@ static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *st
         *work = multiply(rank, &at->matmul);
         return true;
     case DTM_PLAN_COLLECTIVE:
-        return dtm_run_collective(rank, index, status);
+        return at->records ? dtm_start_apart(rank, index, status) : dtm_run_collective(rank, index, status);
     case DTM_PLAN_SEND:
     case DTM_PLAN_RECEIVE:
         if (!rank->in_timeline) return dtm_run_message(rank, index, status);
@@ -315,8 +315,10 @@ static double now(void) {
 
 bool dtm_run_instruction(dtm_rank *rank, uint32_t index, dtm_status *status) {
     double work = 0;
-    if (!rank->profile && !rank->trace) return run_one(rank, index, &work, status);
     const dtm_plan_instruction *at = &rank->plan->instructions[index];
+    for (uint32_t w = 0; w < at->waits.count; w++)
+        if (!dtm_wait_event(rank, at->waits.items[w], status)) return false;
+    if (!rank->profile && !rank->trace) return run_one(rank, index, &work, status);
     dtm_trace_begin(rank, at->name, dtm_profile_category(at->category));
     double begin = now();
     bool ok = run_one(rank, index, &work, status);

@@ -292,13 +292,32 @@ static bool make_requests(dtm_rank *rank, uint32_t instruction, dtm_status *stat
     return (t->requests && t->started) || dtm_status_fail(status, "out of memory for the messages of a pipeline");
 }
 
+/* What is needed to have it under way in all copies of its repeat. */
+static bool make_apart(dtm_rank *rank, uint32_t instruction, uint32_t loop, dtm_status *status) {
+    size_t copies = (size_t)dtm_loop_copies(rank->plan, loop);
+    dtm_transfer *t = &rank->transfers[instruction];
+    t->loop = loop;
+    t->apart = calloc(copies + 1, sizeof *t->apart);
+    t->apart_copies = calloc(copies + 1, sizeof *t->apart_copies);
+    uint32_t event = rank->plan->instructions[instruction].records;
+    if (event > rank->n_events) rank->n_events = event;
+    if (t->apart && t->apart_copies && rank->events) {
+        rank->events[event] = instruction;
+        return true;
+    }
+    return dtm_status_fail(status, "out of memory for collectives under way");
+}
+
 static bool make_groups(dtm_rank *rank, dtm_status *status) {
     const dtm_plan *plan = rank->plan;
-    uint32_t timeline_end = 0;
+    enum { DEPTH = 16 };
+    uint32_t timeline_end = 0, loops[DEPTH];
+    int depth = 0;
     rank->groups = calloc(MOST_GROUPS, sizeof *rank->groups);
     rank->group_axes = calloc(MOST_GROUPS, sizeof *rank->group_axes);
     rank->group_members = calloc(MOST_GROUPS, sizeof *rank->group_members);
     rank->transfers = calloc((size_t)plan->n_instructions + 1, sizeof *rank->transfers);
+    rank->events = calloc((size_t)plan->n_instructions + 1, sizeof *rank->events);
     if (!rank->groups || !rank->group_axes || !rank->group_members || !rank->transfers)
         return dtm_status_fail(status, "out of memory for groups of ranks");
     bool ok = make_pipeline_groups(rank, status);
@@ -306,7 +325,11 @@ static bool make_groups(dtm_rank *rank, dtm_status *status) {
     if (ok && !plan->n_stages) ok = list_groups(rank, plan, status);
     for (uint32_t i = 0; ok && i < plan->n_instructions; i++) {
         const dtm_plan_instruction *at = &plan->instructions[i];
+        if (at->kind == DTM_PLAN_REPEAT) loops[depth < DEPTH ? depth : DEPTH - 1] = at->repeat.loop, depth++;
+        if (at->kind == DTM_PLAN_END) depth--;
         if (at->kind == DTM_PLAN_COLLECTIVE) ok = make_transfer(rank, i, status);
+        uint32_t loop = depth ? loops[depth <= DEPTH ? depth - 1 : DEPTH - 1] : 0;
+        if (ok && at->records) ok = make_apart(rank, i, plan->loops[loop].microbatch ? 0 : loop, status);
         if (at->kind == DTM_PLAN_TIMELINE) timeline_end = at->timeline.end;
         if (at->kind == DTM_PLAN_SEND || at->kind == DTM_PLAN_RECEIVE) {
             if (i < timeline_end) ok = make_requests(rank, i, status);
@@ -333,9 +356,10 @@ static void evaluate_size(dtm_rank *rank, uint32_t index) {
     rank->sizes[index] = size->base + product;
 }
 
-void dtm_rank_set_microbatch(dtm_rank *rank, int64_t microbatch, bool later) {
+void dtm_rank_set_microbatch(dtm_rank *rank, int64_t microbatch, bool later, bool last) {
     rank->microbatch = microbatch;
     rank->later = later;
+    rank->last = last;
     if (rank->time_axis < 0) return;
     rank->coordinates[rank->time_axis] = microbatch;
     for (uint32_t i = 0; i < rank->microbatch_extents.count; i++) {
@@ -418,14 +442,14 @@ static int64_t matmul_scratch(const dtm_rank *rank, const dtm_plan_matmul *m) {
 static int64_t scratch_needed(dtm_rank *rank) {
     int64_t bytes = 0, microbatches = rank->microbatch_sizes.count ? rank->plan->microbatches : 1;
     for (int64_t b = 0; b < microbatches; b++) {
-        dtm_rank_set_microbatch(rank, b, b > 0);
+        dtm_rank_set_microbatch(rank, b, b > 0, false);
         for (uint32_t i = 0; i < rank->plan->n_instructions; i++) {
             const dtm_plan_instruction *at = &rank->plan->instructions[i];
             if (at->kind == DTM_PLAN_KERNEL) bytes = most(bytes, launch_scratch(rank, &at->kernel));
             if (at->kind == DTM_PLAN_MATMUL) bytes = most(bytes, matmul_scratch(rank, &at->matmul));
         }
     }
-    dtm_rank_set_microbatch(rank, 0, false);
+    dtm_rank_set_microbatch(rank, 0, false, false);
     return dtm_scratch_round(bytes);
 }
 
@@ -553,11 +577,14 @@ void dtm_rank_unload(dtm_rank *rank) {
         free(rank->transfers[i].sent);
         free(rank->transfers[i].requests);
         free(rank->transfers[i].started);
+        free(rank->transfers[i].apart);
+        free(rank->transfers[i].apart_copies);
     }
     if (rank->arena) munmap(rank->arena, (size_t)most(rank->plan->arena_bytes, 1));
     if (rank->scratch) munmap(rank->scratch, (size_t)most(rank->scratch_bytes * rank->threads, 1));
     void *const owned[] = {rank->transfers,
                            rank->groups,
+                           rank->events,
                            rank->group_axes,
                            rank->group_members,
                            rank->extents,

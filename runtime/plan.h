@@ -17,7 +17,7 @@
  *   start    fills weights (init, or a file) and states; runs the first `n_start` instructions, once
  *   step     runs the other instructions; nothing is allocated
  *
- * What stays for later work and is zero today: `stream`, `waits`, `records`. */
+ * What stays for later work and is zero today: `stream`. */
 #ifndef DTM_PLAN_H
 #define DTM_PLAN_H
 
@@ -201,6 +201,7 @@ typedef enum dtm_plan_call_kind { DTM_PLAN_RUN, DTM_PLAN_POST, DTM_PLAN_WAIT } d
 typedef struct dtm_plan_call {
     uint8_t kind; /* dtm_plan_call_kind */
     bool first;   /* RUN: for the first time in a step */
+    bool last;    /* RUN: for the last time */
     uint8_t pair; /* RUN: so many of the calls that follow run at the same time: the other part of a pair */
     char task;    /* RUN: 'F', 'B', 'I' or 'W'; with the two that follow its name, F3.1 */
     uint16_t chunk;
@@ -329,8 +330,10 @@ typedef struct dtm_plan_instruction {
     const char *name; /* of the first value it sets, "layer/p": for --profile, --trace and the watchdog */
     const char *file; /* NULL: the root file */
     uint32_t line;    /* of the source; 0: none */
-    uint32_t stream, records;
-    dtm_plan_list waits;
+    uint32_t stream;
+    uint32_t records;    /* COLLECTIVE: its event, from 1: it is started, and carried out apart; 0: waited for at once */
+    dtm_plan_list waits; /* events that must have ended before: all that was started of them */
+    bool last;           /* run in the last microbatch alone (in a timeline: the last call) */
     double seconds; /* that one run of it takes on the machine of `machine { .. }`, on the rank with the largest block; what
                      * `explain` counts. A launch over copies: all of them */
     union {

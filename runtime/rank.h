@@ -24,6 +24,10 @@ typedef struct dtm_transfer {
     /* Of a message in a timeline: requests by microbatch and buffer, and how many of a microbatch are under way. */
     dtm_request *requests;
     dtm_collective_request request; /* of a collective that was started */
+    /* Of one that is carried out apart, in a repeat once a copy: those that were started and not yet waited for. */
+    dtm_collective_request *apart;
+    int64_t *apart_copies;
+    uint32_t n_apart, loop; /* loop: the repeat it stands in */
     uint32_t *started;
 } dtm_transfer;
 
@@ -57,6 +61,8 @@ struct dtm_rank {
     int64_t *copies; /* of each loop: the copy index under way */
     int64_t *pair_copies; /* the same of the two parts of a pair, one after the other */
     dtm_transfer *transfers;
+    uint32_t *events;   /* by event: the instruction that records it */
+    uint32_t n_events;
     dtm_group **groups; /* by index of first use; groups[i] joins the axes group_axes[i] */
     uint16_t *group_axes;
     uint64_t *group_members; /* along a pipeline's axis: which take part, 0: all */
@@ -67,7 +73,7 @@ struct dtm_rank {
     dtm_indices microbatch_extents, microbatch_sizes, copy_sizes;
     int64_t copy_number; /* of the innermost repeat under way */
     int64_t microbatch;  /* under way; 0 outside of their loop */
-    bool later;          /* sums over microbatches have begun */
+    bool later, last;    /* sums over microbatches have begun; this is the last microbatch that adds */
     bool in_timeline;
 
     char *arena;
@@ -98,8 +104,8 @@ bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *opti
 /* In any state. */
 void dtm_rank_unload(dtm_rank *rank);
 
-/* Evaluates extents and sizes for a microbatch; later: sums over them have begun. */
-void dtm_rank_set_microbatch(dtm_rank *rank, int64_t microbatch, bool later);
+/* Evaluates extents and sizes for a microbatch; later: sums over them have begun; last: they end. */
+void dtm_rank_set_microbatch(dtm_rank *rank, int64_t microbatch, bool later, bool last);
 void dtm_rank_set_copy(dtm_rank *rank, int64_t copy_number);
 
 /* Where a buffer is now, or in one copy of its loop. */
@@ -121,8 +127,12 @@ void dtm_rank_initialize(dtm_rank *rank);
 void dtm_transfer_count(dtm_rank *rank, uint32_t instruction);
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 /* Starts it; *going says whether it has to be finished, or is done. Its buffers stay as they are in between. */
-bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, bool *going, dtm_status *status);
-bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *request, bool *going, dtm_status *status);
+bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *request, dtm_status *status);
+/* Starts one to be carried out apart, for the copy under way; waits for all that was started of an event, of all of them. */
+bool dtm_start_apart(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+bool dtm_wait_event(dtm_rank *rank, uint32_t event, dtm_status *status);
+bool dtm_wait_events(dtm_rank *rank, dtm_status *status);
 /* Sends or receives; a send returns when the other side has taken what was sent. */
 bool dtm_run_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 /* In a timeline, for the microbatch under way: begins to send, or lets come what is received; waits for the end of that. Its

@@ -242,10 +242,9 @@ bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status
     return ok;
 }
 
-bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, bool *going, dtm_status *status) {
+bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *r, bool *going, dtm_status *status) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
-    dtm_collective_request *r = &t->request;
     *going = dtm_group_members(t->group) > 1;
     if (!*going) return true; /* it is run in one go */
     place at = place_of(rank, c);
@@ -263,13 +262,58 @@ bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, bool *going, dtm
     return ok;
 }
 
-bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *request, dtm_status *status) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
     place at = place_of(rank, c);
-    if (!dtm_collective_wait(&t->request, status)) return false;
+    if (!dtm_collective_wait(request, status)) return false;
     if (c->stage_out >= 0) unpack(rank, c, t, at.out);
     return true;
+}
+
+/* ---- apart ---- */
+
+/* Copies of the loop and of those around it. */
+static void set_copies(dtm_rank *rank, uint32_t loop, int64_t copy) {
+    for (; loop; loop = rank->plan->loops[loop].parent) {
+        rank->copies[loop] = copy;
+        copy /= rank->plan->loops[loop].copies;
+    }
+}
+
+bool dtm_start_apart(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+    const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
+    const dtm_plan_collective *c = &at->collective;
+    dtm_transfer *t = &rank->transfers[instruction];
+    bool staged = c->stage_in >= 0 || c->stage_out >= 0, going;
+    if (staged && !dtm_wait_event(rank, at->records, status)) return false;
+    dtm_collective_request *next = &t->apart[t->n_apart];
+    if (!dtm_start_collective(rank, instruction, next, &going, status)) return false;
+    if (!going) return dtm_run_collective(rank, instruction, status);
+    t->apart_copies[t->n_apart++] = rank->copies[t->loop];
+    return true;
+}
+
+bool dtm_wait_event(dtm_rank *rank, uint32_t event, dtm_status *status) {
+    uint32_t instruction = rank->events[event];
+    dtm_transfer *t = &rank->transfers[instruction];
+    if (!t->n_apart) return true;
+    int64_t copy = rank->copies[t->loop];
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < t->n_apart; i++) {
+        set_copies(rank, t->loop, t->apart_copies[i]);
+        ok = dtm_finish_collective(rank, instruction, &t->apart[i], status);
+    }
+    set_copies(rank, t->loop, copy);
+    t->n_apart = 0;
+    return ok;
+}
+
+bool dtm_wait_events(dtm_rank *rank, dtm_status *status) {
+    bool ok = true;
+    for (uint32_t e = 1; ok && e <= rank->n_events; e++)
+        if (rank->transfers[rank->events[e]].apart) ok = dtm_wait_event(rank, e, status);
+    return ok;
 }
 
 /* ---- messages ---- */

@@ -36,7 +36,7 @@ static void begin_copy(dtm_rank *rank, const walk *w) {
     int64_t number = w->open[w->depth - 1].number;
     rank->copies[loop] = rank->copies[l->parent] * (l->parent ? l->copies : 0) + number;
     if (l->microbatch)
-        dtm_rank_set_microbatch(rank, number, w->open[w->depth - 1].started);
+        dtm_rank_set_microbatch(rank, number, w->open[w->depth - 1].started, !w->open[w->depth - 1].left);
     else
         dtm_rank_set_copy(rank, rank->copies[loop] + first_copy(rank->plan, loop));
 }
@@ -69,7 +69,7 @@ static uint32_t end_copy(dtm_rank *rank, walk *w, uint32_t at) {
     }
     rank->copies[r->loop] = 0;
     if (rank->plan->loops[r->loop].microbatch)
-        dtm_rank_set_microbatch(rank, 0, false);
+        dtm_rank_set_microbatch(rank, 0, false, false);
     else
         dtm_rank_set_copy(rank, w->open[top].outer_copy);
     w->depth--;
@@ -84,14 +84,16 @@ static bool run_timeline(dtm_rank *rank, const dtm_plan_timeline *t, dtm_status 
 static bool start(dtm_rank *rank, walk *w, dtm_status *status) {
     dtm_plan_kind kind = rank->plan->instructions[w->at].kind;
     if (kind == DTM_PLAN_RECEIVE) w->going = true; /* it was posted */
-    if (kind == DTM_PLAN_COLLECTIVE) return dtm_start_collective(rank, w->at, &w->going, status);
+    if (kind == DTM_PLAN_COLLECTIVE && !rank->plan->instructions[w->at].records)
+        return dtm_start_collective(rank, w->at, &rank->transfers[w->at].request, &w->going, status);
     return true;
 }
 
 static bool finish(dtm_rank *rank, walk *w, dtm_status *status) {
+    uint32_t at = w->at++;
     w->going = false;
-    return rank->plan->instructions[w->at].kind == DTM_PLAN_COLLECTIVE ? dtm_finish_collective(rank, w->at++, status)
-                                                                       : dtm_run_instruction(rank, w->at++, status);
+    if (rank->plan->instructions[at].kind != DTM_PLAN_COLLECTIVE) return dtm_run_instruction(rank, at, status);
+    return dtm_finish_collective(rank, at, &rank->transfers[at].request, status);
 }
 
 /* Goes on; a walk that takes turns until something has been started. */
@@ -99,7 +101,7 @@ static bool go_on(dtm_rank *rank, walk *w, bool takes_turns, dtm_status *status)
     if (w->going && !finish(rank, w, status)) return false;
     while (w->at < w->end) {
         const dtm_plan_instruction *i = &rank->plan->instructions[w->at];
-        bool skipped = rank->forward_only && i->phase != DTM_PLAN_FORWARD;
+        bool skipped = (rank->forward_only && i->phase != DTM_PLAN_FORWARD) || (i->last && !rank->last);
         if (i->kind == DTM_PLAN_REPEAT) {
             if (w->depth == DEPTH) return dtm_status_fail(status, "the plan nests more than %d loops", DEPTH);
             w->at = skipped ? i->repeat.end : enter_loop(rank, w, w->at);
@@ -109,7 +111,7 @@ static bool go_on(dtm_rank *rank, walk *w, bool takes_turns, dtm_status *status)
             if (!run_timeline(rank, &i->timeline, status)) return false;
             w->at = i->timeline.end;
         } else {
-            if (takes_turns && !start(rank, w, status)) return false;
+            if (takes_turns && !skipped && !start(rank, w, status)) return false;
             if (w->going) return true;
             if (!skipped && !dtm_run_instruction(rank, w->at, status)) return false;
             w->at++;
@@ -142,7 +144,7 @@ static bool has_ended(const part *p) { return p->w.at >= p->w.end && !p->w.going
 
 static bool take_turn(dtm_rank *rank, part *p, dtm_status *status) {
     rank->copies = p->copies;
-    dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first);
+    dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first, p->call->last);
     dtm_rank_set_copy(rank, p->copy_number);
     dtm_trace_note_call(rank, p->call);
     bool ok = go_on(rank, &p->w, true, status);
@@ -150,7 +152,7 @@ static bool take_turn(dtm_rank *rank, part *p, dtm_status *status) {
         p->call++;
         dtm_trace_note_call(rank, p->call);
         begin_call(p);
-        dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first);
+        dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first, p->call->last);
         ok = go_on(rank, &p->w, true, status);
     }
     p->copy_number = rank->copy_number;
@@ -182,7 +184,7 @@ static bool run_timeline(dtm_rank *rank, const dtm_plan_timeline *t, dtm_status 
         if (rank->forward_only && call->task != 'F') continue;
         if (call->kind == DTM_PLAN_RUN) dtm_trace_begin_call(rank, t, i);
         if (call->kind == DTM_PLAN_WAIT) dtm_trace_begin(rank, rank->plan->instructions[call->begin].name, "wait");
-        dtm_rank_set_microbatch(rank, call->microbatch, !call->first);
+        dtm_rank_set_microbatch(rank, call->microbatch, !call->first, call->last);
         if (pair) ok = run_pair(rank, call, status);
         else if (call->kind == DTM_PLAN_RUN) ok = run(rank, call->begin, call->end, status);
         else if (call->kind == DTM_PLAN_POST) ok = dtm_start_message(rank, call->begin, status);
@@ -192,7 +194,7 @@ static bool run_timeline(dtm_rank *rank, const dtm_plan_timeline *t, dtm_status 
         if (pair) i += call->pair;
     }
     rank->in_timeline = false;
-    dtm_rank_set_microbatch(rank, 0, false);
+    dtm_rank_set_microbatch(rank, 0, false, false);
     return ok;
 }
 
@@ -207,5 +209,6 @@ bool dtm_rank_start(dtm_rank *rank, dtm_status *status) {
 bool dtm_rank_step(dtm_rank *rank, int64_t step, dtm_status *status) {
     rank->step = step;
     rank->n_reports = 0;
-    return run(rank, rank->plan->n_start, rank->plan->n_instructions, status) && dtm_check_replicas(rank, status);
+    return run(rank, rank->plan->n_start, rank->plan->n_instructions, status) && dtm_wait_events(rank, status) &&
+           dtm_check_replicas(rank, status);
 }

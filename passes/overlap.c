@@ -1,0 +1,69 @@
+/* overlap: which collectives are carried out apart from the operators around them, by the rank's progress thread: those between
+ * whose operands and whose readers other operators run. Such a one is started where the last of its operands is made, and
+ * waited for where its results are first touched.
+ *
+ *     repeat layer = 2 reversed {
+ *         d_up.term = dot(..)                 # from here on it is on its way
+ *         ..                                  # what hides it: the rest of the layer, and the layers before
+ *     }
+ *     update {
+ *         repeat layer = 2 { d_up = all_reduce(d_up.term on dp, apart = 1); .. }
+ *     }
+ *
+ * A sum over microbatches is complete in the last call of the region that accumulates it, and its collective is started there,
+ * although it stands after the loop. The text stays as it is: the order of what depends on each other does not change. */
+#include "ir/storage.h"
+#include "passes/passes.h"
+
+static bool is_candidate(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    bool reduces = data->kind == DTM_OP_ALL_REDUCE || data->kind == DTM_OP_REDUCE_SCATTER;
+    if (!data->region || !reduces || dtm_along_pipeline(module, data) || dtm_enclosing(module, op, DTM_OP_MICROBATCH)) return false;
+    int64_t group = 1;
+    for (int a = 0; a < module->settings.mesh.count; a++)
+        if (data->attributes.axes >> a & 1) group *= module->settings.mesh.axes[a].size;
+    return group > 1 && dtm_early_place(module, op);
+}
+
+static bool is_work(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    bool moves = data->kind == DTM_OP_CARRY || data->kind == DTM_OP_LAST || dtm_is_alias(module, op);
+    return (!data->body || data->kind == DTM_OP_FUSED) && data->n_results && !moves && !dtm_runs_collective(data->kind);
+}
+
+/* Whether `reader` reads a result of op. */
+static bool reads(const dtm_op_data *reader, const dtm_op_data *op) {
+    for (uint32_t i = 0; i < reader->n_operands; i++)
+        for (uint32_t r = 0; r < op->n_results; r++)
+            if (reader->operands[i] == op->results[r]) return true;
+    return false;
+}
+
+/* Whether something is computed after its operands are there and before anything reads its results, in the order of the text;
+ * `next` of a carry is read at the end of the repeat. */
+static bool is_hidden(const dtm_module *module, const dtm_op_list *ops, const dtm_order *order, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    int64_t from = order->end[dtm_early_place(module, op)], to = INT64_MAX;
+    for (size_t i = 0; i < ops->count; i++) {
+        dtm_op reader = ops->items[i];
+        if (!reads(&module->ops[reader], data)) continue;
+        bool carried = module->ops[reader].kind == DTM_OP_CARRY;
+        int64_t at = carried ? order->end[dtm_enclosing(module, reader, DTM_OP_REPEAT)] : order->begin[reader];
+        if (at < to) to = at;
+    }
+    for (size_t i = 0; i < ops->count; i++)
+        if (is_work(module, ops->items[i]) && order->begin[ops->items[i]] > from && order->begin[ops->items[i]] < to) return true;
+    return false;
+}
+
+bool dtm_pass_overlap(dtm_module *module) {
+    dtm_arena *arena = dtm_arena_create();
+    dtm_op_list ops = dtm_ops_in_order(module, arena);
+    dtm_order order = dtm_order_of(module, arena);
+    for (size_t i = 0; i < ops.count; i++)
+        if (is_candidate(module, ops.items[i]) && is_hidden(module, &ops, &order, ops.items[i]))
+            module->ops[ops.items[i]].attributes.number[DTM_COLLECTIVE_APART] = 1;
+    module->after = dtm_string_of(module->context, "overlap");
+    dtm_arena_destroy(arena);
+    return true;
+}
