@@ -112,7 +112,7 @@ int64_t dtm_rope_table_offset(const dtm_module *module, dtm_op rope, bool *first
 
 /* peak.c, after memory: what lives by kind at the moment of a step when most does (of equals the first), and where that is.
  * `workspace` has what the operator there takes beside its operands and results, and what lies behind the workspace;
- * `communication` what it takes if it is a collective. `fragmentation` is what the arena is larger than that: gaps between
+ * `communication` what it takes if it is a collective, and the workspaces of what is carried out apart and of pairs. `fragmentation` is what the arena is larger than that: gaps between
  * what lives at one time, and the part of the workspace that others need. All together are arena_bytes. */
 typedef struct dtm_memory_account {
     int64_t weights, gradients, optimizer, activations, workspace, communication, fragmentation;

@@ -1,6 +1,7 @@
 /* The ledger as a person reads it, and as JSON: see explain.h. */
 #include "passes/explain.h"
 
+#include "ir/calls.h"
 #include "ir/storage.h"
 #include "passes/alternatives.h"
 
@@ -77,6 +78,28 @@ static const char *mesh_text(const explainer *e) {
 
 enum { COLUMNS = 10 };
 
+/* Of the calls of the region op stands in, those that run beside another. */
+static const char *hidden_by_pairs(const explainer *e, dtm_op loop, dtm_op region) {
+    dtm_loop_calls calls;
+    size_t all = 0, paired = 0;
+    if (dtm_loop_calls_of(e->module, loop, e->scratch, &calls)) return "nothing";
+    for (size_t i = 0; i < calls.count; i++) {
+        all += calls.items[i].region == region;
+        paired += calls.items[i].region == region && calls.items[i].end > calls.items[i].begin;
+    }
+    if (!paired) return "nothing";
+    return dtm_arena_printf(e->scratch, "the other part of %zu pairs in %zu calls", paired, all);
+}
+
+static const char *hidden_by(const explainer *e, dtm_op op) {
+    const dtm_op_data *data = &e->module->ops[op];
+    dtm_op loop = dtm_ordered_loop(e->module, op), region = loop ? dtm_called_region(e->module, op) : 0;
+    if (dtm_is_apart(e->module, op))
+        return dtm_arena_printf(e->scratch, "what follows %s", dtm_value_name(e->module, data->operands[data->n_operands - 1]));
+    if (region && data->kind == DTM_OP_SEND) return "the calls that follow";
+    return region ? hidden_by_pairs(e, loop, region) : "nothing";
+}
+
 static void cells_of(const explainer *e, size_t index, const char *cells[COLUMNS]) {
     const dtm_ledger_entry *entry = &e->ledger.entries[index];
     cells[0] = dtm_arena_printf(e->scratch, "%zu", index + 1);
@@ -88,7 +111,7 @@ static void cells_of(const explainer *e, size_t index, const char *cells[COLUMNS
     cells[6] = bytes_text(e, (double)entry->sent);
     cells[7] = entry->cost.link.name;
     cells[8] = seconds_text(e, entry->cost.time * (double)entry->count);
-    cells[9] = "nothing";
+    cells[9] = hidden_by(e, entry->op);
 }
 
 static void print_table(const explainer *e) {
@@ -308,6 +331,7 @@ static void explain_json_entry(const explainer *e, size_t index) {
     print_json_number(e->out, "payload", (double)entry->cost.payload);
     print_json_number(e->out, "sent", (double)entry->sent);
     dtm_text_printf(e->out, ",\"link\":\"%s\"", entry->cost.link.name);
+    dtm_text_printf(e->out, ",\"hidden_by\":\"%s\"", hidden_by(e, entry->op));
     print_json_number(e->out, "seconds", entry->cost.time * (double)entry->count);
     print_json_number(e->out, "tensors", entry->tensors);
     dtm_text_printf(e->out, ",\"value\":");
