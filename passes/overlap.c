@@ -39,6 +39,15 @@ static bool reads(const dtm_op_data *reader, const dtm_op_data *op) {
     return false;
 }
 
+/* Packing takes memory of its own as long as it is under way: that is given to gradients, which are under way for long. */
+static bool is_worth_memory(const dtm_module *module, const dtm_op_list *ops, dtm_op op) {
+    dtm_staging staging = dtm_staging_of(module, op);
+    bool packs = staging.in_bytes >= 0 || staging.out_bytes >= 0;
+    for (size_t i = 0; packs && i < ops->count; i++)
+        if (reads(&module->ops[ops->items[i]], &module->ops[op]) && !dtm_enclosing(module, ops->items[i], DTM_OP_UPDATE)) return false;
+    return true;
+}
+
 /* Whether something is computed after its operands are there and before anything reads its results, in the order of the text;
  * `next` of a carry is read at the end of the repeat. */
 static bool is_hidden(const dtm_module *module, const dtm_op_list *ops, const dtm_order *order, dtm_op op) {
@@ -61,7 +70,8 @@ bool dtm_pass_overlap(dtm_module *module) {
     dtm_op_list ops = dtm_ops_in_order(module, arena);
     dtm_order order = dtm_order_of(module, arena);
     for (size_t i = 0; i < ops.count; i++)
-        if (is_candidate(module, ops.items[i]) && is_hidden(module, &ops, &order, ops.items[i]))
+        if (is_candidate(module, ops.items[i]) && is_worth_memory(module, &ops, ops.items[i]) &&
+            is_hidden(module, &ops, &order, ops.items[i]))
             module->ops[ops.items[i]].attributes.number[DTM_COLLECTIVE_APART] = 1;
     module->after = dtm_string_of(module->context, "overlap");
     dtm_arena_destroy(arena);
