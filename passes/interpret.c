@@ -302,10 +302,12 @@ static bool run_in_order(dtm_run *run, dtm_op op, dtm_loop *loop) {
     bool done = true;
     for (size_t i = 0; done && i < schedule->n_entries; i++) {
         const dtm_loop_entry *entry = &schedule->entries[i];
-        loop->current = entry->call.microbatch;
-        run->first_call = entry->call.first;
-        done = entry->kind == DTM_LOOP_RUN ? run_region(run, run->module->ops[entry->call.region].body)
-                                           : run_message_entry(run, entry);
+        const dtm_loop_call *call = &schedule->calls.items[entry->call.index];
+        loop->current = call->microbatch;
+        run->first_call = call->first;
+        if (entry->kind != DTM_LOOP_RUN) done = run_message_entry(run, entry);
+        else if (call->begin == call->end) done = run_region(run, run->module->ops[call->region].body);
+        else if (call->index == call->begin) done = dtm_run_pair(run, call); /* with those that follow */
     }
     return done;
 }
@@ -414,7 +416,7 @@ static bool run_plain(dtm_run *run, const dtm_op_data *op) {
     }
 }
 
-static bool run_op(dtm_run *run, dtm_op o) {
+bool dtm_run_op(dtm_run *run, dtm_op o) {
     const dtm_op_data *op = &run->module->ops[o];
     if (dtm_run_is_loop(op->kind)) return run_loop(run, o);
     if (op->kind == DTM_OP_FUSED) return run_fused(run, op);
@@ -431,7 +433,7 @@ static bool run_op(dtm_run *run, dtm_op o) {
 static bool run_region(dtm_run *run, dtm_region region) {
     const dtm_region_data *body = &run->module->regions[region];
     for (size_t i = 0; i < body->n_ops; i++)
-        if (!run_op(run, body->ops[i])) return false;
+        if (!dtm_run_op(run, body->ops[i])) return false;
     return true;
 }
 

@@ -179,6 +179,14 @@ double *dtm_run_block(dtm_run *run, size_t slot, dtm_type type, int64_t rank);
 /* The slot of an operand, which must have been set; error: SIZE_MAX. */
 size_t dtm_run_operand_slot(dtm_run *run, const dtm_op_data *op, dtm_value value);
 
+/* An operator outside of loops, or a fused one. */
+bool dtm_run_op(dtm_run *run, dtm_op op);
+
+/* ---- interpret_pairs.c ---- */
+
+/* The calls of a pair, of which this is the first. */
+bool dtm_run_pair(dtm_run *run, const dtm_loop_call *call);
+
 /* ---- interpret_results.c: what is read and left behind, as whole tensors ---- */
 
 /* The text of a name with `{layer}` replaced by the number of the copy. */

@@ -194,6 +194,9 @@ static void search_values(const dtm_module *before, const dtm_module *after, dtm
     if (!found) dtm_note(after->context, (dtm_span){0, 0, 0}, "no value that both name and shape alike differs");
 }
 
+/* Of a pipeline each rank's program has one. */
+static bool has_arena(const dtm_module *module) { return (module->n_ranks ? module->ranks[0] : module)->arena_bytes > 0; }
+
 bool dtm_validate(const dtm_module *before, const dtm_module *after, const char *pass,
                   const dtm_validate_options *options) {
     dtm_validate_options chosen = options ? *options : (dtm_validate_options){0};
@@ -210,8 +213,8 @@ bool dtm_validate(const dtm_module *before, const dtm_module *after, const char 
                                  .bounds = bounds,
                                  .n_bounds = n_bounds};
     dtm_interpret_options run_after = run;
-    run_after.check_storage = after->arena_bytes > 0;
-    run.check_storage = before->arena_bytes > 0;
+    run_after.check_storage = has_arena(after);
+    run.check_storage = has_arena(before);
     dtm_interpretation *a = dtm_interpret(before, &run), *b = a ? dtm_interpret(after, &run_after) : NULL;
     finding found = {0};
     bool same = a && b && compare(a, b, updates, tolerance, &found);
