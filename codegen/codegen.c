@@ -358,6 +358,17 @@ static void lower_number(dtm_generator *g, dtm_op op) {
 
 /* ---- layouts ---- */
 
+static dtm_plan_list members_of(dtm_generator *g, const dtm_op_data *op) {
+    const dtm_pipeline_rule *rule = &module_of(g)->settings.pipeline;
+    if (!op->attributes.members) return (dtm_plan_list){0, NULL};
+    int64_t ranks = module_of(g)->settings.mesh.axes[rule->axis].size;
+    uint32_t *members = dtm_arena_alloc(g->arena, (size_t)ranks * sizeof *members);
+    size_t count = 0;
+    for (int64_t r = 0; r < ranks; r++)
+        if (dtm_is_member(module_of(g), op, r)) members[count++] = (uint32_t)r;
+    return dtm_list_of(g, members, count);
+}
+
 static void lower_collective(dtm_generator *g, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
     dtm_staging staging = dtm_staging_of(module_of(g), op);
@@ -369,7 +380,7 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
                                 .dtype = g->buffers[tensors[0].input].dtype,
                                 .max = !dtm_fault(11) && (dtm_value_type(module_of(g), data->operands[0])->max & data->attributes.axes) != 0,
                                 .axes = data->attributes.axes,
-                                .members = data->kind == DTM_OP_ALL_REDUCE ? (uint64_t)data->attributes.number[DTM_COLLECTIVE_MEMBERS] : 0,
+                                .members = members_of(g, data),
                                 .count = data->n_operands, .tensors = tensors};
     bool apart = dtm_is_apart(module_of(g), op);
     int64_t at = apart ? g->apart + dtm_workspace_apart_offset(module_of(g), op) : g->workspace - g->aside, bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};

@@ -222,6 +222,10 @@ static bool take_keyed(reader *r, const dtm_argument *a) {
     int index;
     const char *key = dtm_checker_text(r->c, a->key.text);
     if (r->call->kind == DTM_OP_ROPE && strcmp(key, "scaling") == 0) return take_scaling(r, a->value);
+    if (r->c->dump && r->call->kind == DTM_OP_ALL_REDUCE && strcmp(key, "members") == 0 && a->value->kind == DTM_EXPR_STRING) {
+        r->call->attributes.members = a->value->text;
+        return true;
+    }
     if ((r->call->kind == DTM_OP_EXPERTS || !is_word_of(dtm_op_rows[r->call->kind].numbers, key, '=', &index)))
         return bad_key(r, a);
     if (!r->c->dump && r->call->kind == DTM_OP_DROPOUT && index == DTM_DROPOUT_SITE) return bad_key(r, a);

@@ -116,8 +116,7 @@ enum {
     DTM_MICROBATCH_BUFFERS = 1, /* and messages of one that may be on their way (ir/calls.h) */
     DTM_REGION_CHUNK = 1,     /* and which of its rank's stages that is */
     DTM_AS_TERM_OWN = 0,      /* not 0: this rank keeps it, whatever its coordinate; stage knows */
-    DTM_COLLECTIVE_MEMBERS = 1, /* after stage, on a pipeline's axis: bit r, its rank r takes part; 0: all */
-    DTM_COLLECTIVE_APART = 2,   /* not 0: started here (or where its sums over microbatches end), waited for where it is read */
+    DTM_COLLECTIVE_APART = 1,   /* not 0: started here (or where its sums over microbatches end), waited for where it is read */
     DTM_COLLECTIVE_SCRATCH = 0, /* bytes its algorithm needs beside input and output; memory writes them down */
 };
 
@@ -138,6 +137,7 @@ typedef struct dtm_attributes {
                          repeat, microbatch: its name */
     int64_t copies;   /* repeat, microbatch: how many */
     dtm_string order; /* microbatch: the order of its calls (ir/calls.h), or 0 */
+    dtm_string members; /* all_reduce after stage: the ranks along a pipeline's axis that take part, "0, 3-5"; 0: all */
     dtm_init init;    /* weight, state */
     double init_a, init_b;
 } dtm_attributes;
@@ -386,7 +386,13 @@ uint16_t dtm_type_split_axes(const dtm_type_data *type);
 /* Which dimension index an axis splits, or -1. */
 int dtm_type_axis_dim(const dtm_type_data *type, uint8_t axis);
 /* How many coordinates of a pipeline's axis take part in a collective, 0: all. */
-int64_t dtm_collective_members(const dtm_op_data *op);
+int64_t dtm_collective_members(const dtm_module *module, const dtm_op_data *op);
+bool dtm_is_member(const dtm_module *module, const dtm_op_data *op, int64_t rank);
+/* Of those that are named the ones below a rank. */
+int64_t dtm_members_below(const dtm_module *module, const dtm_op_data *op, int64_t rank);
+/* Whether the text names some of so many ranks, and as it is written. */
+bool dtm_members_are_good(const dtm_module *module, const dtm_op_data *op, int64_t ranks);
+dtm_string dtm_members_of(dtm_context *context, dtm_arena *scratch, const bool *members, int64_t ranks);
 /* Whether a collective goes along the axis of a pipeline, of which the module has one rank's program. */
 bool dtm_along_pipeline(const dtm_module *module, const dtm_op_data *op);
 int64_t dtm_mesh_ranks(const dtm_mesh *mesh); /* time axes apart */

@@ -426,13 +426,6 @@ dtm_op dtm_enclosing(const dtm_module *module, dtm_op op, dtm_op_kind kind) {
     return 0;
 }
 
-int64_t dtm_collective_members(const dtm_op_data *op) {
-    int64_t count = 0;
-    if (op->kind != DTM_OP_ALL_REDUCE) return 0;
-    for (uint64_t rest = (uint64_t)op->attributes.number[DTM_COLLECTIVE_MEMBERS]; rest; rest &= rest - 1) count++;
-    return count;
-}
-
 bool dtm_along_pipeline(const dtm_module *module, const dtm_op_data *op) {
     return module->of_ranks && op->attributes.axes >> module->settings.pipeline.axis & 1;
 }

@@ -106,6 +106,10 @@ static void print_call(const printer *p, const dtm_op_data *op, dtm_text *out) {
     print_dims(p, " as ", a->as, a->n_as, out);
     if (a->at) dtm_text_printf(out, " at %s", dtm_dim_name(p->module, a->at));
     print_axis_set(p, op->n_operands || a->n_over ? " on " : "on ", a->axes, out);
+    if (a->members) {
+        dtm_text_printf(out, ", members = ");
+        print_quoted(out, string_text(p, a->members));
+    }
     print_keywords(op, op->n_operands || a->n_over || a->axes ? ", " : "", out);
     dtm_text_printf(out, ")");
 }

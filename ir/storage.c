@@ -244,7 +244,7 @@ int64_t dtm_collective_scratch(const dtm_module *module, dtm_op op, dtm_algorith
     int64_t group = 1, in = 0, out = 0;
     for (int a = 0; a < module->settings.mesh.count; a++)
         if (data->attributes.axes >> a & 1) group *= module->settings.mesh.axes[a].size;
-    if (dtm_collective_members(data)) group = dtm_collective_members(data);
+    if (data->attributes.members) group = dtm_collective_members(module, data);
     int64_t element = dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype);
     for (uint32_t i = 0; i < data->n_operands; i++) {
         in += dtm_local_bytes_max(module, module->values[data->operands[i]].type);

@@ -272,14 +272,14 @@ static void check_message(verifier *v, const dtm_op_data *op) {
 
 /* Of the ranks along a pipeline's axis those that take part, this one among them. */
 static void check_members(verifier *v, const dtm_op_data *op) {
-    double members = op->kind == DTM_OP_ALL_REDUCE ? op->attributes.number[DTM_COLLECTIVE_MEMBERS] : 0;
-    if (members == 0) return;
+    if (!op->attributes.members) return;
     const dtm_pipeline_rule *rule = &v->module->settings.pipeline;
     int64_t ranks = rule->present ? v->module->settings.mesh.axes[rule->axis].size : 0;
-    bool countable = members > 0 && members < 0x1p53 && members == (double)(uint64_t)members;
-    if (!dtm_along_pipeline(v->module, op) || !countable || v->module->rank >= 53 ||
-        !((uint64_t)members >> v->module->rank & 1) || (ranks < 53 && (uint64_t)members >> ranks))
-        BREAK(v, op, 511, "%s: `members` are ranks along a pipeline's axis, this one among them", verify_title(v, op));
+    if (!dtm_along_pipeline(v->module, op) || op->attributes.axes & (op->attributes.axes - 1) ||
+        !dtm_members_are_good(v->module, op, ranks) || !dtm_is_member(v->module, op, v->module->rank))
+        BREAK(v, op, 511,
+              "%s: `members` are ranks along a pipeline's axis, this one among them, in ascending order: \"0, 3-5\"",
+              verify_title(v, op));
 }
 
 static void check_op(dtm_module *module, dtm_op op, void *state) {

@@ -48,7 +48,7 @@ static void check_scratch(const places *p, dtm_op self) {
     int64_t group = 1, has = (int64_t)op->attributes.number[DTM_COLLECTIVE_SCRATCH];
     for (int a = 0; a < p->module->settings.mesh.count; a++)
         if (op->attributes.axes >> a & 1) group *= p->module->settings.mesh.axes[a].size;
-    if (dtm_collective_members(op)) group = dtm_collective_members(op);
+    if (op->attributes.members) group = dtm_collective_members(p->module, op);
     dtm_algorithm algorithm = dtm_collective_algorithm(op);
     if (!dtm_algorithm_fits(dtm_collective_kind_of(op->kind), algorithm, (int)group))
         BREAK(p, op, "`%s` cannot be done by %s on %lld ranks", name, dtm_algorithm_name(algorithm), (long long)group);

@@ -89,7 +89,7 @@ dtm_algorithm dtm_algorithm_choose(const dtm_module *module, dtm_collective_kind
 /* ---- steps ---- */
 
 int64_t dtm_group_of(const dtm_module *module, const dtm_op_data *op) {
-    int64_t members = dtm_collective_members(op);
+    int64_t members = dtm_collective_members(module, op);
     return members ? members : dtm_group_size(module, op->attributes.axes);
 }
 

@@ -208,11 +208,8 @@ int64_t dtm_most_sent(const dtm_module *module, dtm_op_kind kind, uint16_t axes,
 
 /* The rank's place among those that take part. */
 static int64_t index_among(const dtm_module *module, const dtm_op_data *op, const int64_t *coordinates) {
-    int64_t index = 0;
-    if (!dtm_collective_members(op)) return index_in_group(module, op->attributes.axes, coordinates);
-    uint64_t members = (uint64_t)op->attributes.number[DTM_COLLECTIVE_MEMBERS];
-    for (int64_t c = 0; c < coordinates[module->settings.pipeline.axis]; c++) index += members >> c & 1;
-    return index;
+    if (!op->attributes.members) return index_in_group(module, op->attributes.axes, coordinates);
+    return dtm_members_below(module, op, coordinates[module->settings.pipeline.axis]);
 }
 
 int64_t dtm_sent_by(const dtm_module *module, dtm_op op, dtm_algorithm algorithm, const int64_t *coordinates) {

@@ -21,7 +21,7 @@ typedef struct channel {
 /* A sum over some coordinates of the axis: the `number`-th that exactly they have. */
 typedef struct meeting {
     struct meeting *next;
-    uint64_t members;
+    dtm_string members; /* 0: all */
     int64_t number;
     int arrived;
     dtm_string name;  /* of the first value, which is the same on all */
@@ -155,7 +155,7 @@ bool dtm_run_receive(dtm_run *run, const dtm_op_data *op) {
 
 /* ---- sums over the axis ---- */
 
-static meeting *meeting_of(dtm_run *run, uint64_t members) {
+static meeting *meeting_of(dtm_run *run, dtm_string members) {
     dtm_peers *peers = run->peers;
     int64_t number = 0;
     meeting **at = &peers->meetings;
@@ -168,13 +168,6 @@ static meeting *meeting_of(dtm_run *run, uint64_t members) {
     *m = (meeting){.members = members, .number = number};
     m->blocks = dtm_arena_alloc(peers->arena, (size_t)peers->count * sizeof *m->blocks);
     return m;
-}
-
-/* 0: all. */
-static int members_of(const dtm_peers *peers, uint64_t members) {
-    int count = members ? 0 : peers->count;
-    for (; members; members &= members - 1) count++;
-    return count;
 }
 
 static bool lawful(const dtm_run *run, const dtm_op_data *op, uint32_t index) {
@@ -191,14 +184,14 @@ bool dtm_run_meets(const dtm_run *run, const dtm_op_data *op) {
 
 bool dtm_run_meet(dtm_run *run, const dtm_op_data *op) {
     dtm_peers *peers = run->peers;
-    uint64_t members = (uint64_t)op->attributes.number[DTM_COLLECTIVE_MEMBERS];
+    int64_t members = dtm_collective_members(run->module, op);
     size_t ranks = (size_t)run->ranks;
     if (!peers || op->kind != DTM_OP_ALL_REDUCE || op->attributes.axes & (op->attributes.axes - 1))
         return dtm_run_error(run, op, "`%s` along the axis of a pipeline", dtm_op_rows[op->kind].name);
-    if (members && !(members >> run->module->rank & 1))
+    if (!dtm_is_member(run->module, op, run->module->rank))
         return dtm_run_error(run, op, "rank %lld of the pipeline takes part in a sum that is not its own",
                              (long long)run->module->rank);
-    meeting *m = meeting_of(run, members);
+    meeting *m = meeting_of(run, op->attributes.members);
     dtm_string name = run->module->values[op->results[0]].name;
     if (m->arrived && m->name != name)
         return dtm_run_error(run, op, "rank %lld of the pipeline adds to `%s` where others add to `%s`",
@@ -218,7 +211,7 @@ bool dtm_run_meet(dtm_run *run, const dtm_op_data *op) {
     m->blocks[run->module->rank] = mine;
     m->arrived++;
     tell(peers);
-    while (m->arrived < members_of(peers, members))
+    while (m->arrived < (members ? members : peers->count))
         if (!wait_for_change(peers)) return stuck(run, op, "others to add to a sum");
     for (uint32_t i = 0; i < op->n_results; i++) {
         dtm_type type = run->module->values[op->results[i]].type;

@@ -185,11 +185,7 @@ static dtm_value term_of(emitter *e, dtm_builder *b, dtm_op op, dtm_value value)
 static dtm_value sum_over(emitter *e, dtm_builder *b, dtm_value value, dtm_value term, const bool *members, const char *why) {
     const stages *s = e->s;
     int axis = s->rule->axis, count = 0;
-    uint64_t mask = 0;
-    for (int r = 0; r < s->n_ranks; r++) {
-        if (members[r] && r < 53) mask |= UINT64_C(1) << r;
-        count += members[r];
-    }
+    for (int r = 0; r < s->n_ranks; r++) count += members[r];
     dtm_type plain = e->from->values[value].type;
     dtm_type_data data = e->to->types[plain];
     data.sum |= (uint16_t)(1 << axis);
@@ -209,7 +205,7 @@ static dtm_value sum_over(emitter *e, dtm_builder *b, dtm_value value, dtm_value
     }
     dtm_attributes attributes = dtm_attributes_default(DTM_OP_ALL_REDUCE);
     attributes.axes = (uint16_t)(1 << axis);
-    if (count < s->n_ranks && s->n_ranks <= 53) attributes.number[DTM_COLLECTIVE_MEMBERS] = (double)mask;
+    if (count < s->n_ranks) attributes.members = dtm_members_of(e->to->context, s->scratch, members, s->n_ranks);
     return dtm_result(
         e->to,
         dtm_build_op(b, DTM_OP_ALL_REDUCE, &term, 1, &attributes, &plain, 1, dtm_arena_printf(s->scratch, "%s.all", name)), 0);

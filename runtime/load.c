@@ -205,10 +205,16 @@ static bool make_threads(dtm_rank *rank, dtm_status *status) {
 /* ---- groups ---- */
 
 /* Tags of groups that no collective has. */
-enum { FORWARD_TAG = DTM_GROUP_TAG_MAX, BACKWARD_TAG = DTM_GROUP_TAG_MAX - 1, STAGE_TAG = DTM_GROUP_TAG_MAX - 2, MOST_GROUPS = STAGE_TAG - 1 };
+enum { FORWARD_TAG = DTM_GROUP_TAG_MAX, BACKWARD_TAG = DTM_GROUP_TAG_MAX - 1, STAGE_TAG = DTM_GROUP_TAG_MAX - 2 };
+
+static bool is_among(const dtm_plan_list *members, int64_t coordinate) {
+    for (uint32_t i = 0; i < members->count; i++)
+        if (members->items[i] == coordinate) return true;
+    return members->count == 0;
+}
 
 /* The ranks that differ from this one on these axes alone, of those on a pipeline's axis the members. */
-static bool make_group(dtm_rank *rank, uint16_t axes, uint64_t members, int tag, dtm_group **group, dtm_status *status) {
+static bool make_group(dtm_rank *rank, uint16_t axes, dtm_plan_list members, int tag, dtm_group **group, dtm_status *status) {
     const dtm_plan *plan = rank->plan;
     int *ranks = malloc((size_t)plan->ranks * sizeof *ranks), count = 0;
     if (!ranks) return dtm_status_fail(status, "out of memory for the group of an axis");
@@ -218,7 +224,7 @@ static bool make_group(dtm_rank *rank, uint16_t axes, uint64_t members, int tag,
         dtm_coordinates_of(plan, r, at);
         for (uint32_t a = 0; a < plan->n_axes; a++)
             in = in && (plan->axes[a].time || (axes >> a & 1) || at[a] == rank->coordinates[a]);
-        if (members) in = in && members >> at[plan->stage_axis] & 1;
+        in = in && (!members.count || is_among(&members, at[plan->stage_axis]));
         if (in) ranks[count++] = (int)r;
     }
     char name[48] = "";
@@ -231,25 +237,54 @@ static bool make_group(dtm_rank *rank, uint16_t axes, uint64_t members, int tag,
     return ok;
 }
 
-static int find_group(const dtm_rank *rank, uint16_t axes, uint64_t members) {
-    for (int g = 0; g < rank->n_groups; g++)
-        if ((rank->group_axes[g] == axes && rank->group_members[g] == members) ||
-            (dtm_fault(9) && (rank->group_axes[g] & axes) == rank->group_axes[g]))
-            return g;
-    return -1;
+static bool same_members(const dtm_plan_list *a, const dtm_plan_list *b) {
+    return a->count == b->count && (!a->count || memcmp(a->items, b->items, a->count * sizeof *a->items) == 0);
 }
 
-/* The sets of axes of all collectives of a program, in the order of its plans: a group's tag is its place among them, the
- * same on all ranks. */
+/* Both in ascending order. */
+static bool disjoint(const dtm_plan_list *a, const dtm_plan_list *b) {
+    uint32_t i = 0, j = 0;
+    while (i < a->count && j < b->count && a->items[i] != b->items[j]) a->items[i] < b->items[j] ? i++ : j++;
+    return a->count && b->count && (i == a->count || j == b->count);
+}
+
+static dtm_axes_group *find_group(const dtm_rank *rank, uint16_t axes, const dtm_plan_list *members) {
+    for (size_t g = 0; g < rank->n_groups; g++) {
+        dtm_axes_group *group = &rank->groups[g];
+        if ((group->axes == axes && same_members(&group->members, members)) || (dtm_fault(9) && (group->axes & axes) == group->axes))
+            return group;
+    }
+    return NULL;
+}
+
+/* The least that none of the groups has which may have ranks in common with it. */
+static int free_tag(const dtm_rank *rank, const dtm_axes_group *of) {
+    bool used[STAGE_TAG] = {true};
+    int tag = 0;
+    for (size_t g = 0; g < rank->n_groups; g++)
+        if (of->axes != rank->groups[g].axes || !disjoint(&of->members, &rank->groups[g].members)) used[rank->groups[g].tag] = true;
+    while (tag < STAGE_TAG && used[tag]) tag++;
+    return tag;
+}
+
+/* The groups of all collectives of a program, in the order of its plans: so tags are the same on all ranks. */
 static bool list_groups(dtm_rank *rank, const dtm_plan *plan, dtm_status *status) {
     for (uint32_t i = 0; i < plan->n_instructions; i++) {
         if (plan->instructions[i].kind != DTM_PLAN_COLLECTIVE) continue;
         const dtm_plan_collective *c = &plan->instructions[i].collective;
-        if (find_group(rank, c->axes, c->members) >= 0) continue;
-        if (rank->n_groups == MOST_GROUPS)
-            return dtm_status_fail(status, "the plan has more than %d sets of axes", MOST_GROUPS);
-        rank->group_axes[rank->n_groups] = c->axes;
-        rank->group_members[rank->n_groups++] = c->members;
+        if (find_group(rank, c->axes, &c->members)) continue;
+        dtm_axes_group made = {c->axes, c->members, 0, NULL};
+        made.tag = free_tag(rank, &made);
+        if (made.tag == STAGE_TAG)
+            return dtm_status_fail(status, "a rank is in more than %d groups of ranks", STAGE_TAG - 1);
+        if (rank->n_groups == rank->cap_groups) {
+            size_t more = 2 * rank->cap_groups + 16;
+            dtm_axes_group *moved = realloc(rank->groups, more * sizeof *moved);
+            if (!moved) return dtm_status_fail(status, "out of memory for groups of ranks");
+            rank->groups = moved;
+            rank->cap_groups = more;
+        }
+        rank->groups[rank->n_groups++] = made;
     }
     return true;
 }
@@ -259,20 +294,21 @@ static bool make_pipeline_groups(dtm_rank *rank, dtm_status *status) {
     rank->stage = dtm_comm_world(rank->comm);
     if (!plan->n_stages) return true;
     uint16_t along = (uint16_t)(1 << plan->stage_axis), others = 0;
+    dtm_plan_list all = {0, NULL};
     for (uint32_t a = 0; a < plan->n_axes; a++)
         if (!plan->axes[a].time && a != plan->stage_axis) others |= (uint16_t)(1 << a);
-    return make_group(rank, along, 0, FORWARD_TAG, &rank->forward, status) &&
-           make_group(rank, along, 0, BACKWARD_TAG, &rank->backward, status) &&
-           make_group(rank, others, 0, STAGE_TAG, &rank->stage, status);
+    return make_group(rank, along, all, FORWARD_TAG, &rank->forward, status) &&
+           make_group(rank, along, all, BACKWARD_TAG, &rank->backward, status) &&
+           make_group(rank, others, all, STAGE_TAG, &rank->stage, status);
 }
 
 static bool make_transfer(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     const dtm_plan *plan = rank->plan;
     const dtm_plan_collective *c = &plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
-    int g = find_group(rank, c->axes, c->members);
-    if (!rank->groups[g] && !make_group(rank, c->axes, c->members, g + 1, &rank->groups[g], status)) return false;
-    t->group = rank->groups[g];
+    dtm_axes_group *among = find_group(rank, c->axes, &c->members);
+    if (!among->group && !make_group(rank, among->axes, among->members, among->tag, &among->group, status)) return false;
+    t->group = among->group;
     snprintf(t->label, sizeof t->label, "%s of %s", dtm_collective_kind_name(c->kind), plan->instructions[instruction].name);
     size_t members = (size_t)dtm_group_members(t->group);
     t->sent = calloc(2 * members, sizeof *t->sent);
@@ -313,12 +349,9 @@ static bool make_groups(dtm_rank *rank, dtm_status *status) {
     enum { DEPTH = 16 };
     uint32_t timeline_end = 0, loops[DEPTH];
     int depth = 0;
-    rank->groups = calloc(MOST_GROUPS, sizeof *rank->groups);
-    rank->group_axes = calloc(MOST_GROUPS, sizeof *rank->group_axes);
-    rank->group_members = calloc(MOST_GROUPS, sizeof *rank->group_members);
     rank->transfers = calloc((size_t)plan->n_instructions + 1, sizeof *rank->transfers);
     rank->events = calloc((size_t)plan->n_instructions + 1, sizeof *rank->events);
-    if (!rank->groups || !rank->group_axes || !rank->group_members || !rank->transfers)
+    if (!rank->transfers || !rank->events)
         return dtm_status_fail(status, "out of memory for groups of ranks");
     bool ok = make_pipeline_groups(rank, status);
     for (uint32_t s = 0; ok && s < plan->n_stages; s++) ok = list_groups(rank, plan->stages[s], status);
@@ -585,8 +618,6 @@ void dtm_rank_unload(dtm_rank *rank) {
     void *const owned[] = {rank->transfers,
                            rank->groups,
                            rank->events,
-                           rank->group_axes,
-                           rank->group_members,
                            rank->extents,
                            rank->sizes,
                            rank->copies,

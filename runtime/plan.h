@@ -284,7 +284,7 @@ typedef struct dtm_plan_collective {
     uint32_t count;
     const dtm_plan_tensor *tensors;
     int64_t stage_in, stage_out, scratch; /* offsets in the arena; -1: none needed */
-    uint64_t members; /* along a pipeline's axis: bit c, coordinate c takes part; 0: all */
+    dtm_plan_list members; /* along a pipeline's axis: the coordinates that take part, ascending; none: all */
 } dtm_plan_collective;
 
 /* Values that go from one rank of a pipeline to the one that differs from it on the pipeline's axis alone, where it has the

@@ -158,7 +158,7 @@ static void add_collective(hasher *h, const dtm_plan_collective *c) {
     add(h, c->dtype);
     add(h, c->max);
     add_axes(h, c->axes);
-    add(h, (int64_t)c->members);
+    for (uint32_t i = 0, n = at_most(h, c->members.count, MOST_ITEMS); i < n; i++) add(h, c->members.items[i]);
     for (uint32_t i = 0, n = at_most(h, c->count, MOST_ITEMS); i < n; i++) {
         add_buffer(h, c->tensors[i].input);
         add_buffer(h, c->tensors[i].output);

@@ -42,6 +42,14 @@ typedef struct dtm_profile_entry {
     int64_t runs;
 } dtm_profile_entry;
 
+/* Whom collectives go among: on all ranks alike listed, made on those that are in it. */
+typedef struct dtm_axes_group {
+    uint16_t axes;
+    dtm_plan_list members; /* along a pipeline's axis: the coordinates that take part; none: all */
+    int tag;
+    dtm_group *group; /* NULL: none of this rank's plan */
+} dtm_axes_group;
+
 struct dtm_rank {
     const dtm_plan *plan;
     const dtm_options *options;
@@ -63,10 +71,8 @@ struct dtm_rank {
     dtm_transfer *transfers;
     uint32_t *events;   /* by event: the instruction that records it */
     uint32_t n_events;
-    dtm_group **groups; /* by index of first use; groups[i] joins the axes group_axes[i] */
-    uint16_t *group_axes;
-    uint64_t *group_members; /* along a pipeline's axis: which take part, 0: all */
-    int n_groups;
+    dtm_axes_group *groups; /* by index of first use in all plans of a program */
+    size_t n_groups, cap_groups;
     dtm_group *forward, *backward; /* along a pipeline's axis, for messages; NULL: no pipeline */
     dtm_group *stage;              /* the ranks of this rank's plan: of a pipeline those of its coordinate, else all */
     /* What is to be evaluated again when a microbatch, when a copy begins. */
