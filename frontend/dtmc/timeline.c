@@ -138,16 +138,16 @@ static double share_less(double bound, double time) {
 
 /* How others fare on the program as the search sees it, cut into units. */
 static void print_search(drawing *d, const dtm_timeline_answer *a, unit time, unit memory) {
-    dtm_text_printf(&d->out, "\n%-22s chunks  %9s  %9s\n", "the same program under", time.name, memory.name);
+    dtm_text_printf(&d->out, "\n%-25s chunks  %9s  %9s\n", "by costs of single layers", time.name, memory.name);
     for (int i = 0; i < a->n_rivals; i++) {
         const dtm_timeline_rival *r = &a->rivals[i];
         const dtm_timeline_rival *even = r->balanced && i ? &a->rivals[i - 1] : NULL; /* comes before it */
         bool same = even && even->makespan == r->makespan && even->memory == r->memory;
         if (r->makespan < INFINITY && !same)
-            dtm_text_printf(&d->out, "%-22s %6d  %9.6g  %9.4g%s\n", r->name, r->chunks, r->makespan / time.size,
+            dtm_text_printf(&d->out, "%-25s %6d  %9.6g  %9.4g%s\n", r->name, r->chunks, r->makespan / time.size,
                             r->memory / memory.size, r->balanced ? "  stages balanced" : "");
     }
-    dtm_text_printf(&d->out, "%-22s %6d  %9.6g  %9.4g\n", "auto", a->timeline->chunks, a->times->makespan / time.size,
+    dtm_text_printf(&d->out, "%-25s %6d  %9.6g  %9.4g\n", "auto", a->timeline->chunks, a->times->makespan / time.size,
                     a->times->memory / memory.size);
     dtm_text_printf(&d->out,
                     "no order of these stages takes less than %.6g %s (%.1f%% less), no other cut or placement less "
