@@ -205,7 +205,7 @@ static bool make_threads(dtm_rank *rank, dtm_status *status) {
 /* ---- groups ---- */
 
 /* Tags of groups that no collective has. */
-enum { FORWARD_TAG = DTM_GROUP_TAG_MAX, BACKWARD_TAG = DTM_GROUP_TAG_MAX - 1, STAGE_TAG = DTM_GROUP_TAG_MAX - 2 };
+enum { FORWARD_TAG = DTM_GROUP_TAG_MAX, BACKWARD_TAG = DTM_GROUP_TAG_MAX - 1, STAGE_TAG = DTM_GROUP_TAG_MAX - 2, ALONG_TAG = DTM_GROUP_TAG_MAX - 3, N_TAGS = ALONG_TAG };
 
 static bool is_among(const dtm_plan_list *members, int64_t coordinate) {
     for (uint32_t i = 0; i < members->count; i++)
@@ -259,11 +259,11 @@ static dtm_axes_group *find_group(const dtm_rank *rank, uint16_t axes, const dtm
 
 /* The least that none of the groups has which may have ranks in common with it. */
 static int free_tag(const dtm_rank *rank, const dtm_axes_group *of) {
-    bool used[STAGE_TAG] = {true};
+    bool used[N_TAGS] = {true};
     int tag = 0;
     for (size_t g = 0; g < rank->n_groups; g++)
         if (of->axes != rank->groups[g].axes || !disjoint(&of->members, &rank->groups[g].members)) used[rank->groups[g].tag] = true;
-    while (tag < STAGE_TAG && used[tag]) tag++;
+    while (tag < N_TAGS && used[tag]) tag++;
     return tag;
 }
 
@@ -275,8 +275,8 @@ static bool list_groups(dtm_rank *rank, const dtm_plan *plan, dtm_status *status
         if (find_group(rank, c->axes, &c->members)) continue;
         dtm_axes_group made = {c->axes, c->members, 0, NULL};
         made.tag = free_tag(rank, &made);
-        if (made.tag == STAGE_TAG)
-            return dtm_status_fail(status, "a rank is in more than %d groups of ranks", STAGE_TAG - 1);
+        if (made.tag == N_TAGS)
+            return dtm_status_fail(status, "a rank is in more than %d groups of ranks", N_TAGS - 1);
         if (rank->n_groups == rank->cap_groups) {
             size_t more = 2 * rank->cap_groups + 16;
             dtm_axes_group *moved = realloc(rank->groups, more * sizeof *moved);
@@ -299,6 +299,7 @@ static bool make_pipeline_groups(dtm_rank *rank, dtm_status *status) {
         if (!plan->axes[a].time && a != plan->stage_axis) others |= (uint16_t)(1 << a);
     return make_group(rank, along, all, FORWARD_TAG, &rank->forward, status) &&
            make_group(rank, along, all, BACKWARD_TAG, &rank->backward, status) &&
+           make_group(rank, along, all, ALONG_TAG, &rank->along, status) &&
            make_group(rank, others, all, STAGE_TAG, &rank->stage, status);
 }
 

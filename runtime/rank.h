@@ -74,6 +74,7 @@ struct dtm_rank {
     dtm_axes_group *groups; /* by index of first use in all plans of a program */
     size_t n_groups, cap_groups;
     dtm_group *forward, *backward; /* along a pipeline's axis, for messages; NULL: no pipeline */
+    dtm_group *along;              /* the same ranks, for comparisons */
     dtm_group *stage;              /* the ranks of this rank's plan: of a pipeline those of its coordinate, else all */
     /* What is to be evaluated again when a microbatch, when a copy begins. */
     dtm_indices microbatch_extents, microbatch_sizes, copy_sizes;
