@@ -14,7 +14,11 @@ void schedule_split(dtm_module *module);
 bool schedule_order(dtm_module *module);
 /* The timeline that the orders of the ranks' loops make, in the arena; NULL: they have none. False after an error (E0512). */
 bool schedule_timeline(const dtm_module *module, dtm_arena *arena, dtm_timeline **timeline);
-/* Proves the timeline that the orders of the ranks' loops make, whoever wrote them (E0512, E0903 to E0908). */
+/* Whether what each stage sends is what the next one receives, on the rank it is sent to (E0511). */
+bool schedule_messages(const dtm_module *module);
+/* Whether ranks come to the sums over several of them in one order (E0511). */
+bool schedule_sums(const dtm_module *module);
+/* Proves the timeline that the orders of the ranks' loops make, their messages and sums, whoever wrote them (E0511, E0512, E0903 to E0908). */
 bool schedule_prove(const dtm_module *module);
 
 #endif

@@ -4,6 +4,9 @@
 #include "passes/schedule.h"
 #include "passes/timeline.h"
 
+#include <limits.h>
+#include <math.h>
+
 /* A result goes on its way while the next is made; a message arrives while the one before it is used. */
 enum { SEND_BUFFERS = 2, LEAST_SLOTS = 2 };
 
@@ -121,11 +124,14 @@ bool schedule_timeline(const dtm_module *module, dtm_arena *arena, dtm_timeline 
 bool schedule_prove(const dtm_module *module) {
     dtm_arena *scratch = dtm_arena_create();
     dtm_timeline *timeline;
-    bool good = schedule_timeline(module, scratch, &timeline);
+    bool good = schedule_messages(module) && schedule_sums(module) && schedule_timeline(module, scratch, &timeline);
     if (good && timeline) {
-        const dtm_attributes *loop = &dtm_op_get(module->ranks[0], dtm_rank_loop(module->ranks[0]))->attributes;
-        dtm_timeline_limits limits = {.receive_slots = (int)loop->number[DTM_MICROBATCH_SLOTS],
-                                      .send_buffers = (int)loop->number[DTM_MICROBATCH_BUFFERS]};
+        dtm_timeline_limits limits = {.receive_slots = INT_MAX, .send_buffers = INT_MAX};
+        for (size_t r = 0; r < module->n_ranks; r++) { /* edited ones may differ */
+            const double *number = dtm_op_get(module->ranks[r], dtm_rank_loop(module->ranks[r]))->attributes.number;
+            limits.receive_slots = (int)fmin(limits.receive_slots, number[DTM_MICROBATCH_SLOTS]);
+            limits.send_buffers = (int)fmin(limits.send_buffers, number[DTM_MICROBATCH_BUFFERS]);
+        }
         dtm_timeline_proof proof;
         good = dtm_timeline_prove(module->context, scratch, timeline, NULL, &limits, &proof);
     }
