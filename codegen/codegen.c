@@ -393,6 +393,9 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
     dtm_plan_instruction *instruction = dtm_emit(g, op, DTM_PLAN_COLLECTIVE, DTM_PLAN_NETWORK);
     instruction->collective = made;
     if (apart) instruction->records = ++g->n_events;
+    bool ring = made.algorithm == DTM_ALGORITHM_RING && !apart && made.count == 1;
+    bool may_step = data->kind == DTM_OP_ALL_GATHER || data->kind == DTM_OP_REDUCE_SCATTER;
+    instruction->steps = ring && may_step && data->attributes.number[DTM_COLLECTIVE_STEPS] != 0;
     dtm_op early = apart ? dtm_early_place(module_of(g), op) : 0;
     instruction->last = early && dtm_enclosing(module_of(g), early, DTM_OP_MICROBATCH);
 }
@@ -568,6 +571,7 @@ static void generate(dtm_generator *g, dtm_module *module) {
     find_early(g);
     walk(g, module->body);
     if (!g->failed) dtm_find_waits(g);
+    if (!g->failed) dtm_find_steps(g);
     if (!g->failed) put_in_front(g);
 }
 

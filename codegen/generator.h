@@ -110,6 +110,8 @@ void dtm_end_repeat(dtm_generator *g, size_t at);
  * on each other. False: they do, and nothing is done. */
 /* Each instruction waits for what is carried out apart and touches the same bytes. */
 void dtm_find_waits(dtm_generator *g);
+/* Products that are run in steps with the collective before or after them, where the model says that it pays. */
+void dtm_find_steps(dtm_generator *g);
 bool dtm_gather_launches(dtm_generator *g, size_t at);
 /* An operator that codegen cannot lower: an error at its place. */
 void dtm_unsupported(dtm_generator *g, dtm_op op, const char *what);

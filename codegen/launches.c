@@ -278,3 +278,46 @@ void dtm_find_waits(dtm_generator *g) {
         if (count) g->instructions[i].waits = dtm_list_of(g, waits, count);
     }
 }
+
+/* ---- steps ---- */
+
+static bool is_ring(const dtm_plan_instruction *i, dtm_collective_kind kind) {
+    return i->kind == DTM_PLAN_COLLECTIVE && i->collective.kind == kind && i->collective.count == 1 && i->steps;
+}
+
+/* What a product touches is none of what the collective has for itself. */
+static bool is_apart_from_workspace(const dtm_generator *g, const dtm_plan_instruction *i) {
+    for (size_t k = 0; k < n_touched(i); k++)
+        if (end_of(g, &g->buffers[touched(g, i, k).buffer]) > g->apart) return false;
+    return true;
+}
+
+static uint32_t products_after(const dtm_generator *g, size_t gather) {
+    const dtm_plan_instruction *at = &g->instructions[gather];
+    uint32_t count = 0;
+    for (size_t i = gather + 1; i < g->n_instructions; i++) {
+        const dtm_plan_instruction *product = &g->instructions[i];
+        bool reads = product->kind == DTM_PLAN_MATMUL && product->matmul.a == at->collective.tensors[0].output &&
+                     product->matmul.b != product->matmul.a && is_apart_from_workspace(g, product);
+        for (size_t j = gather + 1; reads && j < i; j++) reads = !touches_same(g, &g->instructions[j], product, 0);
+        if (!reads) break;
+        count++;
+    }
+    return count;
+}
+
+void dtm_find_steps(dtm_generator *g) {
+    for (size_t i = 0; i + 1 < g->n_instructions; i++) {
+        dtm_plan_instruction *at = &g->instructions[i], *next = at + 1;
+        if (is_ring(at, DTM_COLLECTIVE_ALL_GATHER)) {
+            at->steps = products_after(g, i);
+            i += at->steps;
+        } else if (at->kind == DTM_PLAN_MATMUL && is_ring(next, DTM_COLLECTIVE_REDUCE_SCATTER) && at->matmul.a != at->matmul.c &&
+                   at->matmul.c == next->collective.tensors[0].input && is_apart_from_workspace(g, at)) {
+            at->steps = 1;
+            next->steps = 0;
+        } else if (is_ring(at, DTM_COLLECTIVE_REDUCE_SCATTER)) {
+            at->steps = 0; /* what makes it has rows of another kind */
+        }
+    }
+}

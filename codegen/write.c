@@ -267,6 +267,7 @@ static void write_instructions(const dtm_generator *g, dtm_text *out) {
         dtm_text_printf(out, ", %u,", i->line);
         if (i->records) dtm_text_printf(out, " .records = %u,", i->records);
         if (i->last) dtm_text_printf(out, " .last = true,");
+        if (i->steps) dtm_text_printf(out, " .steps = %u,", i->steps);
         if (i->waits.count) {
             dtm_text_printf(out, " .waits = ");
             list(out, &i->waits);

@@ -96,6 +96,9 @@ static const char *hidden_by(const explainer *e, dtm_op op) {
     dtm_op loop = dtm_ordered_loop(e->module, op), region = loop ? dtm_called_region(e->module, op) : 0;
     if (dtm_is_apart(e->module, op))
         return dtm_arena_printf(e->scratch, "what follows %s", dtm_value_name(e->module, data->operands[data->n_operands - 1]));
+    bool ring = data->kind == DTM_OP_ALL_GATHER || data->kind == DTM_OP_REDUCE_SCATTER;
+    if (ring && data->attributes.number[DTM_COLLECTIVE_STEPS] != 0)
+        return data->kind == DTM_OP_ALL_GATHER ? "the products that read it, in steps" : "the product that makes it, in steps";
     if (region && data->kind == DTM_OP_SEND) return "the calls that follow";
     return region ? hidden_by_pairs(e, loop, region) : "nothing";
 }

@@ -714,6 +714,8 @@ static void visit_algorithm(dtm_module *module, dtm_op op, void *state) {
     (void)state;
     if (!dtm_runs_collective(module->ops[op].kind)) return;
     dtm_algorithm algorithm = *dtm_op_rows[module->ops[op].kind].flags ? dtm_algorithm_of(module, op) : DTM_ALGORITHM_PAIRWISE;
+    bool may_step = module->ops[op].kind == DTM_OP_ALL_GATHER || module->ops[op].kind == DTM_OP_REDUCE_SCATTER;
+    if (may_step && module->ops[op].attributes.number[DTM_COLLECTIVE_STEPS] != 0) algorithm = DTM_ALGORITHM_RING;
     if (*dtm_op_rows[module->ops[op].kind].flags) module->ops[op].attributes.flags = 1u << algorithm;
     module->ops[op].attributes.number[DTM_COLLECTIVE_SCRATCH] = (double)dtm_collective_scratch(module, op, algorithm);
 }

@@ -146,7 +146,23 @@ static bool accumulates(const dtm_rank *rank, const dtm_plan_matmul *m) {
     return m->accumulate == DTM_PLAN_ADD;
 }
 
-static double multiply(dtm_rank *rank, const dtm_plan_matmul *m) {
+/* Rows of blocks of rows: those of one block are apart from the next one's. */
+typedef struct some_rows {
+    int64_t blocks, whole, begin, size;
+} some_rows;
+
+static void take_rows(matmul_job *job, const some_rows *rows) {
+    dtm_matmul_sizes *z = &job->sizes;
+    job->operands[DTM_MATMUL_A] = (float *)job->operands[DTM_MATMUL_A] + rows->begin * z->a_row;
+    job->operands[DTM_MATMUL_C] = (float *)job->operands[DTM_MATMUL_C] + rows->begin * z->c_row;
+    z->batch = rows->blocks;
+    z->m = rows->size;
+    z->a_batch = rows->whole * z->a_row;
+    z->c_batch = rows->whole * z->c_row;
+    z->b_batch = 0;
+}
+
+static double multiply(dtm_rank *rank, const dtm_plan_matmul *m, const some_rows *rows) {
     const int64_t *z = rank->sizes;
     matmul_job job = {
         .rank = rank,
@@ -168,6 +184,7 @@ static double multiply(dtm_rank *rank, const dtm_plan_matmul *m) {
     };
     add_loops(&job, m, false);
     add_loops(&job, m, true);
+    if (rows) take_rows(&job, rows);
     int64_t products = 1;
     for (int l = 0; l < job.outers; l++) products *= job.loops[l].count;
     for (int l = job.outers; l < job.outers + job.sums; l++) job.turns *= job.loops[l].count;
@@ -279,7 +296,7 @@ static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *st
     case DTM_PLAN_KERNEL:
         return launch(rank, at, status);
     case DTM_PLAN_MATMUL:
-        *work = multiply(rank, &at->matmul);
+        *work = multiply(rank, &at->matmul, NULL);
         return true;
     case DTM_PLAN_COLLECTIVE:
         return at->records ? dtm_start_apart(rank, index, status) : dtm_run_collective(rank, index, status);
@@ -329,4 +346,12 @@ bool dtm_run_instruction(dtm_rank *rank, uint32_t index, dtm_status *status) {
     entry->work += work;
     entry->runs++;
     return ok;
+}
+
+void dtm_run_rows(dtm_rank *rank, uint32_t index, int64_t blocks, int64_t whole, int64_t begin, int64_t size) {
+    dtm_plan_instruction part = rank->plan->instructions[index];
+    some_rows rows = {blocks, whole, begin, size};
+    part.seconds *= whole ? (double)size / (double)whole : 0;
+    if (rank->options->simulate && dtm_simulate(rank, &part)) return;
+    if (blocks > 0 && size > 0) multiply(rank, &part.matmul, &rows);
 }

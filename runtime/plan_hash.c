@@ -239,6 +239,7 @@ static void add_instruction(hasher *h, uint32_t at) {
     add(h, i->stream);
     add(h, i->records);
     add(h, i->last);
+    add(h, i->steps);
     for (uint32_t w = 0, n = at_most(h, i->waits.count, MOST_ITEMS); w < n; w++) add(h, i->waits.items[w]);
     if (h->depth == DTM_PLAN_PLACES) add_text(h, i->file);
     add_place(h, i->line);

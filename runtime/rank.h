@@ -133,8 +133,9 @@ void dtm_rank_initialize(dtm_rank *rank);
 /* Counts of the collective at `instruction` for the microbatch that is set. */
 void dtm_transfer_count(dtm_rank *rank, uint32_t instruction);
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status);
-/* Starts it; *going says whether it has to be finished, or is done. Its buffers stay as they are in between. */
-bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *request, bool *going, dtm_status *status);
+/* Starts it (in steps: then what is sent is packed member by member); *going says whether it has to be finished, or is done. Its buffers stay as they are in between. */
+bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *request, bool in_steps, bool *going,
+                          dtm_status *status);
 bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *request, dtm_status *status);
 /* Starts one to be carried out apart, for the copy under way; waits for all that was started of an event, of all of them. */
 bool dtm_start_apart(dtm_rank *rank, uint32_t instruction, dtm_status *status);
@@ -146,6 +147,8 @@ bool dtm_run_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);
  * buffers stay as they are in between. */
 bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 bool dtm_finish_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+/* Packs, or unpacks, the part of a collective for or from a member. */
+void dtm_move_member(dtm_rank *rank, uint32_t instruction, int member, bool packs);
 void dtm_run_copy(dtm_rank *rank, const dtm_plan_copy *copy);
 void dtm_run_term(dtm_rank *rank, const dtm_plan_copy *copy);
 /* Copies the elements of `what`, coordinates of the whole tensor, from one dense block to another; by all threads. */
@@ -155,6 +158,13 @@ void dtm_copy_box(dtm_rank *rank, int64_t element_bytes, const void *from, const
 /* ---- execute.c ---- */
 
 bool dtm_run_instruction(dtm_rank *rank, uint32_t index, dtm_status *status);
+/* Of a product: the rows [begin, begin + size) of each of `blocks` blocks of `whole` rows that follow on each other. */
+void dtm_run_rows(dtm_rank *rank, uint32_t index, int64_t blocks, int64_t whole, int64_t begin, int64_t size);
+
+/* ---- steps.c ---- */
+
+/* An instruction with `steps` and those that follow it. */
+bool dtm_run_in_steps(dtm_rank *rank, uint32_t index, dtm_status *status);
 
 /* ---- walk.c ---- */
 

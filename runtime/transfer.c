@@ -191,6 +191,19 @@ static void unpack(dtm_rank *rank, const dtm_plan_collective *c, const dtm_trans
     }
 }
 
+void dtm_move_member(dtm_rank *rank, uint32_t instruction, int index, bool packs) {
+    const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
+    const dtm_transfer *t = &rank->transfers[instruction];
+    int64_t at = packs ? c->stage_in : c->stage_out, bytes = dtm_plan_dtype_bytes(c->dtype);
+    if (at < 0) return; /* in place */
+    for (int i = 0; i < index; i++) {
+        member other = member_of(rank, t, i);
+        at += part_elements(rank, c, &other, packs) * bytes;
+    }
+    member other = member_of(rank, t, index);
+    move_part(rank, c, &other, packs, rank->arena + at);
+}
+
 /* ---- running ---- */
 
 typedef struct place {
@@ -205,11 +218,11 @@ static place place_of(const dtm_rank *rank, const dtm_plan_collective *c) {
                    c->scratch < 0 ? NULL : rank->arena + c->scratch};
 }
 
-static void prepare(dtm_rank *rank, uint32_t instruction, const place *at) {
+static void prepare(dtm_rank *rank, uint32_t instruction, const place *at, bool packs) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
     if (t->changes && !dtm_fault(34)) dtm_transfer_count(rank, instruction);
-    if (c->stage_in != -1) pack(rank, c, t, at->in);
+    if (c->stage_in != -1 && packs) pack(rank, c, t, at->in);
     dtm_group_label(t->group, t->label);
 }
 
@@ -223,7 +236,7 @@ bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status
     dtm_transfer *t = &rank->transfers[instruction];
     place at = place_of(rank, c);
     bool ok;
-    prepare(rank, instruction, &at);
+    prepare(rank, instruction, &at, true);
     switch (c->kind) {
     case DTM_COLLECTIVE_ALL_REDUCE:
         ok = dtm_all_reduce(t->group, c->algorithm, reduction_of(c), type_of(c), at.in, at.out, t->sent[0], at.scratch, status);
@@ -242,14 +255,26 @@ bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status
     return ok;
 }
 
-bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *r, bool *going, dtm_status *status) {
+/* Where this rank's part of what is gathered lies among the others', to which it is copied: then nothing reads the input later. */
+static char *own_part(dtm_rank *rank, const dtm_plan_collective *c, const dtm_transfer *t, const place *at) {
+    char *own = at->out;
+    for (int i = 0; i < dtm_group_index(t->group); i++) own += t->sent[i];
+    dtm_box box = dtm_rank_box(rank, c->tensors[0].input);
+    dtm_copy_box(rank, dtm_plan_dtype_bytes(c->dtype), at->in, &box, own, &box, &box);
+    return own;
+}
+
+bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *r, bool in_steps, bool *going,
+                          dtm_status *status) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
     *going = dtm_group_members(t->group) > 1;
     if (!*going) return true; /* it is run in one go */
     place at = place_of(rank, c);
     bool ok;
-    prepare(rank, instruction, &at);
+    prepare(rank, instruction, &at, !in_steps);
+    if (in_steps) dtm_group_step(t->group);
+    if (in_steps && c->kind == DTM_COLLECTIVE_ALL_GATHER) at.in = own_part(rank, c, t, &at);
     if (c->kind == DTM_COLLECTIVE_ALL_REDUCE)
         ok = dtm_all_reduce_start(t->group, c->algorithm, reduction_of(c), type_of(c), at.in, at.out, t->sent[0], at.scratch, r, status);
     else if (c->kind == DTM_COLLECTIVE_REDUCE_SCATTER)
@@ -288,7 +313,7 @@ bool dtm_start_apart(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     bool staged = c->stage_in >= 0 || c->stage_out >= 0, going;
     if (staged && !dtm_wait_event(rank, at->records, status)) return false;
     dtm_collective_request *next = &t->apart[t->n_apart];
-    if (!dtm_start_collective(rank, instruction, next, &going, status)) return false;
+    if (!dtm_start_collective(rank, instruction, next, false, &going, status)) return false;
     if (!going) return dtm_run_collective(rank, instruction, status);
     t->apart_copies[t->n_apart++] = rank->copies[t->loop];
     return true;

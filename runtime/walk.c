@@ -85,7 +85,7 @@ static bool start(dtm_rank *rank, walk *w, dtm_status *status) {
     dtm_plan_kind kind = rank->plan->instructions[w->at].kind;
     if (kind == DTM_PLAN_RECEIVE) w->going = true; /* it was posted */
     if (kind == DTM_PLAN_COLLECTIVE && !rank->plan->instructions[w->at].records)
-        return dtm_start_collective(rank, w->at, &rank->transfers[w->at].request, &w->going, status);
+        return dtm_start_collective(rank, w->at, &rank->transfers[w->at].request, false, &w->going, status);
     return true;
 }
 
@@ -110,6 +110,9 @@ static bool go_on(dtm_rank *rank, walk *w, bool takes_turns, dtm_status *status)
         } else if (i->kind == DTM_PLAN_TIMELINE) {
             if (!run_timeline(rank, &i->timeline, status)) return false;
             w->at = i->timeline.end;
+        } else if (i->steps && !takes_turns && !skipped) {
+            if (!dtm_run_in_steps(rank, w->at, status)) return false;
+            w->at += 1 + i->steps;
         } else {
             if (takes_turns && !skipped && !start(rank, w, status)) return false;
             if (w->going) return true;

@@ -114,6 +114,7 @@ typedef struct exchange {
     char *target;
     int64_t receive_count;
     bool own_first;
+    int needs; /* blocks that the owner of a collective in steps has to have given before own is read */
 } exchange;
 
 static int64_t segment_count(int64_t count, int64_t segment, int64_t k) {
@@ -146,6 +147,7 @@ static bool exchange_and_reduce(dtm_group *group, reducer reduce, const exchange
             int64_t done = k - 2, count = segment_count(e->receive_count, segment, done), at = done * segment * bytes;
             if (!dtm_wait(group, &requests[2 * (done % 2)], 2, status)) return false;
             const char *received = landing_of(e, segment, bytes, done, landing);
+            if (k == 2 && e->needs && !dtm_step_given(group, e->needs)) return dtm_status_echo(status);
             if (count > 0 && e->own_first) reduce.apply(e->target + at, e->own + at, received, count);
             if (count > 0 && !e->own_first) reduce.apply(e->target + at, received, e->own + at, count);
         }
@@ -270,6 +272,7 @@ static bool reduce_scatter_ring(dtm_group *group, reducer reduce, const char *in
     int64_t bytes = reduce.element_bytes, most = 0;
     for (int i = 0; i < n; i++) most = counts[i] > most ? counts[i] : most;
     char *partial = scratch, *landing = scratch + most * bytes;
+    if (!dtm_step_given(group, 1)) return dtm_status_echo(status);
     for (int step = 0; step < n - 1; step++) {
         int sent = modulo(group->index - 1 - step, n), received = modulo(group->index - 2 - step, n);
         exchange e = {.to = next_of(group), .from = previous_of(group)};
@@ -278,6 +281,7 @@ static bool reduce_scatter_ring(dtm_group *group, reducer reduce, const char *in
         e.own = input + offset_of(counts, received) * bytes;
         e.target = step == n - 2 ? output : partial;
         e.receive_count = counts[received];
+        e.needs = step + 2;
         if (!exchange_and_reduce(group, reduce, &e, landing, status)) return false;
     }
     return true;
@@ -342,6 +346,7 @@ static bool all_gather_ring(dtm_group *group, char *output, const int64_t *bytes
         if (!dtm_send_receive(group, next_of(group), output + offset_of(bytes, sent), bytes[sent], previous_of(group),
                               output + offset_of(bytes, received), bytes[received], status))
             return false;
+        dtm_step_come(group);
     }
     return true;
 }

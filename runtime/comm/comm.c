@@ -96,6 +96,7 @@ void dtm_comm_release(dtm_comm *comm) {
     pthread_mutex_destroy(&comm->progress.lock);
     pthread_cond_destroy(&comm->progress.work);
     pthread_cond_destroy(&comm->progress.done);
+    pthread_cond_destroy(&comm->progress.step);
 }
 
 void dtm_comm_close(dtm_comm *comm) {

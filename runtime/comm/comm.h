@@ -191,6 +191,9 @@ typedef struct dtm_collective_request {
     double started, ended; /* when it was carried out */
     int64_t sent;          /* bytes */
     _Atomic bool done;
+    /* In steps around a ring: the owner gives this rank's blocks one after another, and sees others' as they come. */
+    bool in_steps;
+    int given, come;
     dtm_status status;
 } dtm_collective_request;
 
@@ -208,6 +211,12 @@ bool dtm_all_to_all_start(dtm_group *group, dtm_algorithm algorithm, const void 
                           void *output, const int64_t *receive_bytes, dtm_collective_request *request,
                           dtm_status *status);
 bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status);
+/* The next ring that is started on the group goes in steps: in reduce_scatter the member with index i gives its block i - 1,
+ * i - 2, .., i of the input as it is made, and it is sent or added no sooner; in all_gather the block of member i - 1, i - 2, ..
+ * is there once that many have come. False: it has failed. */
+void dtm_group_step(dtm_group *group);
+void dtm_collective_give(dtm_collective_request *request);
+bool dtm_collective_come(dtm_collective_request *request, int blocks, dtm_status *status);
 
 /* ---- what happened, for a trace ---- */
 

@@ -21,6 +21,7 @@ void dtm_progress_init(dtm_progress *progress) {
     pthread_mutex_init(&progress->lock, NULL);
     pthread_cond_init(&progress->work, NULL);
     pthread_cond_init(&progress->done, NULL);
+    pthread_cond_init(&progress->step, NULL);
     progress->last = &progress->first;
 }
 
@@ -39,6 +40,7 @@ static void leave_core(void) {
 static bool carry_out(dtm_collective_request *r, dtm_status *status) {
     dtm_group_label(r->group, r->label);
     dtm_group_microbatch(r->group, r->microbatch);
+    dtm_lane(r->group)->stepped = r->in_steps ? r : NULL;
     switch (r->kind) {
     case DTM_COLLECTIVE_ALL_REDUCE:
         return dtm_all_reduce(r->group, r->algorithm, r->reduction, r->type, r->input, r->output, r->count, r->scratch,
@@ -62,6 +64,7 @@ static void run_first(dtm_comm *comm) {
     dtm_status status = {0};
     request->started = dtm_comm_now();
     bool ok = failed ? dtm_status_echo(&status) : carry_out(request, &status);
+    dtm_lane(request->group)->stepped = NULL;
     request->ended = dtm_comm_now();
     request->sent = comm->lanes[LANE_PROGRESS].sent - sent;
     pthread_mutex_lock(&p->lock);
@@ -140,6 +143,7 @@ void dtm_progress_end(dtm_comm *comm) {
     p->ends = true;
     p->started = false;
     pthread_cond_signal(&p->work);
+    pthread_cond_broadcast(&p->step);
     pthread_mutex_unlock(&p->lock);
     if (started) pthread_join(p->thread, NULL);
 }
@@ -152,6 +156,8 @@ static bool start(dtm_group *group, dtm_collective_request *request, dtm_status 
     request->label = dtm_lane(group)->label;
     request->microbatch = dtm_lane(group)->microbatch;
     request->done = false;
+    request->in_steps = dtm_lane(group)->stepping;
+    dtm_lane(group)->stepping = false;
     pthread_mutex_lock(&p->lock);
     bool ok = begin(group->comm, status);
     if (ok) {
@@ -208,4 +214,47 @@ bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status) {
     if (!request->status.failed) return true;
     *status = request->status;
     return false;
+}
+
+/* ---- in steps ---- */
+
+void dtm_group_step(dtm_group *group) { dtm_lane(group)->stepping = true; }
+
+void dtm_collective_give(dtm_collective_request *request) {
+    dtm_progress *p = &request->group->comm->progress;
+    pthread_mutex_lock(&p->lock);
+    request->given++;
+    pthread_cond_broadcast(&p->step);
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool dtm_collective_come(dtm_collective_request *request, int blocks, dtm_status *status) {
+    dtm_progress *p = &request->group->comm->progress;
+    pthread_mutex_lock(&p->lock);
+    while (request->come < blocks && !request->done) pthread_cond_wait(&p->done, &p->lock);
+    bool failed = request->done && request->status.failed;
+    pthread_mutex_unlock(&p->lock);
+    if (failed) *status = request->status;
+    return !failed;
+}
+
+bool dtm_step_given(dtm_group *group, int blocks) {
+    dtm_collective_request *request = dtm_lane(group)->stepped;
+    dtm_progress *p = &group->comm->progress;
+    if (!request) return true;
+    pthread_mutex_lock(&p->lock);
+    while (request->given < blocks && !p->ends) pthread_cond_wait(&p->step, &p->lock);
+    bool given = request->given >= blocks;
+    pthread_mutex_unlock(&p->lock);
+    return given;
+}
+
+void dtm_step_come(dtm_group *group) {
+    dtm_collective_request *request = dtm_lane(group)->stepped;
+    dtm_progress *p = &group->comm->progress;
+    if (!request) return;
+    pthread_mutex_lock(&p->lock);
+    request->come++;
+    pthread_cond_broadcast(&p->done);
+    pthread_mutex_unlock(&p->lock);
 }

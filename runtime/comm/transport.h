@@ -39,6 +39,8 @@ typedef struct dtm_group_lane {
     _Atomic int64_t sequence; /* collectives started */
     dtm_request *requests;    /* 2 * size, for a collective that talks to all */
     _Atomic int64_t *sent, *received; /* messages to and from each member that were started */
+    bool stepping;                   /* the next that is started */
+    dtm_collective_request *stepped; /* that it carries out in steps, or NULL */
 } dtm_group_lane;
 
 struct dtm_group {
@@ -63,10 +65,15 @@ typedef struct dtm_lane_state {
     double ended;              /* the last of the messages that it waited for; 0: none */
 } dtm_lane_state;
 
+/* Of a collective in steps, which the thread carries out: waits until the owner has given so many blocks (false: it never
+ * will); says that one more has come. Nothing of others. */
+bool dtm_step_given(dtm_group *group, int blocks);
+void dtm_step_come(dtm_group *group);
+
 /* progress.c */
 typedef struct dtm_progress {
     pthread_mutex_t lock; /* of the rest */
-    pthread_cond_t work, done;
+    pthread_cond_t work, done, step;
     pthread_t thread;
     bool started, ends, polls, failed;
     double moved; /* when something to poll was started or done last */

@@ -1,0 +1,110 @@
+/* Products in steps around the ring of a collective, which the progress thread carries out meanwhile:
+ *
+ *     gather, then products            products, then scatter
+ *     own rows      | block 1 comes    rows for the member before  | are sent on
+ *     rows of 1     | block 2 comes    rows for the one before it  | are added to what came, and sent on
+ *     rows of 2     | ..               ..                          | ..
+ *
+ * The rows of a product follow the dimension that the ring cuts, in blocks of it: [.., S, ..] has a block for each index
+ * before S. Where rows do not lie so, or there is nobody to send to, the instructions run one after another. */
+#include "runtime/rank.h"
+
+typedef struct ring {
+    uint32_t collective; /* the instruction */
+    uint32_t whole;      /* the buffer that has all members' blocks */
+    int cut, size, index;
+    int64_t blocks, rows, inner; /* rows: of the dimension that is cut */
+} ring;
+
+static int64_t product_of(const dtm_box *box, int from, int to) {
+    int64_t product = 1;
+    for (int d = from; d < to; d++) product *= box->spans[d].size;
+    return product;
+}
+
+/* The span of a member in the dimension that is cut. */
+static dtm_span span_of(const dtm_rank *rank, const ring *r, int member) {
+    const dtm_plan_collective *c = &rank->plan->instructions[r->collective].collective;
+    uint32_t split = c->kind == DTM_COLLECTIVE_ALL_GATHER ? c->tensors[0].input : c->tensors[0].output;
+    int64_t coordinates[DTM_PLAN_AXES];
+    dtm_coordinates_of(rank->plan, dtm_group_rank(rank->transfers[r->collective].group, member), coordinates);
+    if (rank->time_axis >= 0) coordinates[rank->time_axis] = rank->coordinates[rank->time_axis];
+    return dtm_buffer_box(rank->plan, split, coordinates).spans[r->cut];
+}
+
+static bool find_ring(const dtm_rank *rank, uint32_t instruction, ring *r) {
+    const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
+    const dtm_group *group = rank->transfers[instruction].group;
+    bool gathers = c->kind == DTM_COLLECTIVE_ALL_GATHER;
+    *r = (ring){.collective = instruction, .whole = gathers ? c->tensors[0].output : c->tensors[0].input, .cut = -1};
+    r->size = dtm_group_members(group);
+    r->index = dtm_group_index(group);
+    dtm_box whole = dtm_rank_box(rank, r->whole), own = dtm_rank_box(rank, gathers ? c->tensors[0].input : c->tensors[0].output);
+    for (int d = 0; d < whole.rank; d++) {
+        if (whole.spans[d].begin == own.spans[d].begin && whole.spans[d].size == own.spans[d].size) continue;
+        if (r->cut >= 0) return false;
+        r->cut = d;
+    }
+    if (r->cut < 0 || r->size < 2 || c->algorithm != DTM_ALGORITHM_RING || c->count != 1) return false;
+    r->blocks = product_of(&whole, 0, r->cut);
+    r->rows = whole.spans[r->cut].size;
+    r->inner = product_of(&whole, r->cut + 1, whole.rank);
+    return r->blocks * r->rows * r->inner > 0;
+}
+
+/* Whether the rows of a product are those of the ring's tensor, each once. */
+static bool has_rows(const dtm_rank *rank, const ring *r, uint32_t index, bool as_operand) {
+    const dtm_plan_matmul *m = &rank->plan->instructions[index].matmul;
+    const int64_t *z = rank->sizes;
+    if ((as_operand ? m->a : m->c) != r->whole || z[m->batch] != 1 || m->n_outer || z[m->m] != r->blocks * r->rows) return false;
+    return as_operand ? z[m->a_row] == r->inner && z[m->a_col] == 1 : z[m->c_row] == r->inner;
+}
+
+static void run_rows(dtm_rank *rank, const ring *r, uint32_t from, uint32_t to, int member) {
+    dtm_span span = span_of(rank, r, member);
+    for (uint32_t i = from; i < to; i++) dtm_run_rows(rank, i, r->blocks, r->rows, span.begin, span.size);
+}
+
+static int behind(const ring *r, int steps) { return ((r->index - steps) % r->size + r->size) % r->size; }
+
+static bool gather_in_steps(dtm_rank *rank, const ring *r, uint32_t index, uint32_t end, dtm_status *status) {
+    dtm_collective_request *request = &rank->transfers[index].request;
+    const dtm_plan_collective *c = &rank->plan->instructions[index].collective;
+    bool going, ok = dtm_start_collective(rank, index, request, true, &going, status);
+    if (!ok) return false;
+    if (c->stage_out >= 0) dtm_run_copy(rank, &(dtm_plan_copy){c->tensors[0].input, c->tensors[0].output, 0});
+    for (int step = 0; ok && step < r->size; step++) {
+        if (step && !(ok = dtm_collective_come(request, step, status))) break;
+        if (step) dtm_move_member(rank, index, behind(r, step), false);
+        run_rows(rank, r, index + 1, end, behind(r, step));
+    }
+    return ok && dtm_collective_wait(request, status);
+}
+
+static bool scatter_in_steps(dtm_rank *rank, const ring *r, uint32_t product, dtm_status *status) {
+    dtm_collective_request *request = &rank->transfers[r->collective].request;
+    bool going;
+    if (!dtm_start_collective(rank, r->collective, request, true, &going, status)) return false;
+    for (int step = 1; step <= r->size; step++) {
+        run_rows(rank, r, product, product + 1, behind(r, step));
+        dtm_move_member(rank, r->collective, behind(r, step), true);
+        dtm_collective_give(request);
+    }
+    return dtm_finish_collective(rank, r->collective, request, status);
+}
+
+bool dtm_run_in_steps(dtm_rank *rank, uint32_t index, dtm_status *status) {
+    const dtm_plan_instruction *at = &rank->plan->instructions[index];
+    uint32_t end = index + 1 + at->steps;
+    bool gathers = at->kind == DTM_PLAN_COLLECTIVE, fits;
+    ring r;
+    for (uint32_t i = index; i < end; i++)
+        for (uint32_t w = 0; w < rank->plan->instructions[i].waits.count; w++)
+            if (!dtm_wait_event(rank, rank->plan->instructions[i].waits.items[w], status)) return false;
+    fits = find_ring(rank, gathers ? index : index + 1, &r);
+    for (uint32_t i = gathers ? index + 1 : index; fits && i < (gathers ? end : index + 1); i++) fits = has_rows(rank, &r, i, gathers);
+    if (fits) return gathers ? gather_in_steps(rank, &r, index, end, status) : scatter_in_steps(rank, &r, index, status);
+    for (uint32_t i = index; i < end; i++)
+        if (!dtm_run_instruction(rank, i, status)) return false;
+    return true;
+}
