@@ -579,16 +579,18 @@ static void emit_loop(emitter *e) {
     e->chunk = -1;
 }
 
-/* What the loop accumulated and ranks add up is added up right after it. */
-static void gather_sums(emitter *e) {
+/* What a part of the loop accumulated and ranks add up is added up right after it, as the same part of the step: what forward
+ * made is wanted without backward too. */
+static void gather_sums(emitter *e, stage_part part) {
     dtm_region region = 0;
     for (dtm_op op = 1; op < e->s->n_ops; op++) {
         const dtm_op_data *data = get(e, op);
-        if (!data->region || data->kind != DTM_OP_ACCUMULATE || !stage_in_loop(e->s, op) || e->s->around[op]) continue;
+        if (!data->region || data->kind != DTM_OP_ACCUMULATE || e->s->part[op] != part || e->s->around[op]) continue;
         if (!e->s->gathered[data->results[0]]) continue;
         if (!region) {
             dtm_builder top = dtm_builder_at_end(e->to, e->to->body);
-            region = dtm_op_get(e->to, dtm_build_region(&top, DTM_OP_BACKWARD, NULL))->body;
+            dtm_op_kind kind = part == PART_FORWARD ? DTM_OP_FORWARD : DTM_OP_BACKWARD;
+            region = dtm_op_get(e->to, dtm_build_region(&top, kind, NULL))->body;
         }
         dtm_builder b = builder_at(e, op, region);
         gather(e, &b, data->results[0]);
@@ -643,7 +645,8 @@ dtm_module *stage_emit(stages *s, int rank) {
         const dtm_op_data *top = get(&e, body->ops[i]);
         if (body->ops[i] == s->loop) {
             emit_loop(&e);
-            gather_sums(&e);
+            gather_sums(&e, PART_FORWARD);
+            gather_sums(&e, PART_BACKWARD);
             continue;
         }
         if (!has_any(&e, top->body, -1)) continue;
