@@ -110,6 +110,16 @@ static void add_times(const cost_reader *c, dtm_stage_cost *costs) {
     }
 }
 
+static void add_hidden(const cost_reader *c, dtm_stage_cost *costs) {
+    for (dtm_op op = 1; op < c->module->n_ops; op++) {
+        const dtm_op_data *data = get(c, op);
+        int stage = (int)data->attributes.number[DTM_REGION_STAGE];
+        if (!data->region || data->kind != DTM_OP_FORWARD || stage < 0) continue;
+        if (get(c, c->module->regions[data->region].parent)->kind == DTM_OP_MICROBATCH)
+            dtm_stage_pair(c->module, stage, c->divided, &costs[stage]);
+    }
+}
+
 /* ---- memory ---- */
 
 /* The value whose bytes these are. */
@@ -174,6 +184,7 @@ void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs) {
     find_input(&c);
     add_times(&c, costs);
     add_kept(&c, costs);
+    add_hidden(&c, costs);
     int first = -1;
     for (dtm_op op = 1; op < rank->n_ops; op++)
         if (rank->ops[op].region && c.place[op].part != OUTSIDE && (first < 0 || c.place[op].stage < first))

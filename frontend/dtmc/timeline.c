@@ -3,6 +3,7 @@
 
 #include "passes/pipeline.h"
 #include "passes/stage_cost.h"
+#include "passes/step_time.h"
 
 #include <errno.h>
 #include <math.h>
@@ -187,6 +188,14 @@ static void print_stages(drawing *d, unit time, unit memory) {
     }
 }
 
+/* What the timeline is a part of. */
+static void print_step(drawing *d, unit time) {
+    dtm_timeline_times *times = dtm_timeline_simulate(d->arena, d->timeline, &d->costs);
+    dtm_step_times step = dtm_step_predict(d->module, d->timeline, times);
+    dtm_text_printf(&d->out, "step %.6g %s: %.4g before the microbatches, %.4g after\n", step.all / time.size, time.name,
+                    step.before / time.size, step.after / time.size);
+}
+
 static void draw_figures(drawing *d) {
     dtm_timeline_times *times = dtm_timeline_simulate(d->arena, d->timeline, &d->costs);
     unit time = {1, NULL}, memory = {1, NULL};
@@ -202,6 +211,7 @@ static void draw_figures(drawing *d) {
     bool colour = !d->options->output && isatty(1);
     dtm_timeline_draw_text(d->timeline, &costs, times, columns_of(d), colour, &d->out);
     if (!d->module) return;
+    print_step(d, time);
     print_stages(d, time, memory);
     if (d->module->searched) print_search(d, d->module->searched, time, memory);
 }

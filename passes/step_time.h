@@ -1,0 +1,19 @@
+/* How long a step takes by the machine model: what stands before the loop over microbatches of a pipeline, the timeline, and
+ * what comes after it, with what is carried out apart beside the rest and with waiting for other ranks. */
+#ifndef DTM_PASSES_STEP_TIME_H
+#define DTM_PASSES_STEP_TIME_H
+
+#include "ir/ir.h"
+#include "passes/timeline.h"
+
+/* Seconds. */
+typedef struct dtm_step_times {
+    double before, loop, after; /* without a pipeline `before` and `loop` are 0 */
+    double all;
+} dtm_step_times;
+
+/* Of a module after fuse or memory. `timeline` and `times`, its simulation under the stages' costs, are those of a pipeline;
+ * NULL: it has none. */
+dtm_step_times dtm_step_predict(const dtm_module *module, const dtm_timeline *timeline, const dtm_timeline_times *times);
+
+#endif
