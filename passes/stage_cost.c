@@ -237,7 +237,7 @@ dtm_timeline_costs dtm_stage_costs(const dtm_module *module, dtm_arena *arena) {
         }
     }
     dtm_link link = dtm_link_of(module, (uint16_t)(1 << module->settings.pipeline.axis));
-    return (dtm_timeline_costs){stages, costs, link.latency, link.bandwidth, NULL};
+    return (dtm_timeline_costs){stages, costs, link.latency, link.bandwidth, NULL, .turns = true};
 }
 
 /* ---- expect { bubble <= 0.15 } ---- */

@@ -20,6 +20,7 @@ typedef struct pair_part {
     size_t count, capacity;
     size_t at;
     double started; /* when the collective it waits for is done */
+    double ended;
 } pair_part;
 
 static void add_item(pair_part *part, dtm_arena *arena, double time, bool collective) {
@@ -53,15 +54,16 @@ static double alone(const pair_part *part) {
 static double together(pair_part *parts) {
     double now = 0, carried_out = 0; /* by the rank; by its progress thread */
     parts[0].at = parts[1].at = 0;
-    parts[0].started = parts[1].started = 0;
+    parts[0].started = parts[1].started = parts[0].ended = parts[1].ended = 0;
     for (int turn = 0; parts[0].at < parts[0].count || parts[1].at < parts[1].count; turn = 1 - turn) {
         pair_part *part = &parts[turn];
         if (part->at == part->count) continue;
         const pair_item *item = &part->items[part->at++];
         now = fmax(now, part->started) + item->computes;
         if (item->collective > 0) part->started = carried_out = fmax(carried_out, now) + item->collective;
+        part->ended = fmax(now, part->started);
     }
-    return fmax(now, fmax(parts[0].started, parts[1].started));
+    return fmax(parts[0].ended, parts[1].ended);
 }
 
 static double saved(pair_part *parts) {
@@ -88,5 +90,6 @@ void dtm_stage_pair(const dtm_module *rank, int stage, bool divided, dtm_stage_c
     if (divided) cost->hidden_input = saved(parts);
     add_stage(&parts[1], rank, stage, DTM_OP_BACKWARD, true, arena);
     cost->hidden = saved(parts);
+    cost->later = parts[0].ended - alone(&parts[0]);
     dtm_arena_destroy(arena);
 }

@@ -26,6 +26,7 @@ typedef struct dtm_stage_cost {
     double hidden;                 /* time that a pair of F and B saves, of two stages the lesser; a pair takes at least
                                       as long as either part */
     double hidden_input;           /* the same for a pair of F and I */
+    double later;                  /* with `turns`: how much later F ends in a pair than by itself, at most with the pair */
     double forward_bytes;          /* of what F sends to the next stage */
     double backward_bytes;         /* of what B or I sends to the previous stage */
     double kept;                   /* bytes kept from the beginning of F to the end of B or I */
@@ -38,6 +39,8 @@ typedef struct dtm_timeline_costs {
     const dtm_stage_cost *stage;
     double latency, bandwidth; /* a message takes latency + bytes / bandwidth; bandwidth 0: latency alone */
     const double *pair;        /* NULL, or the time of a pair of F and B: [stage of F * stages + stage of B] */
+    bool turns;                /* the parts of a pair take turns, F first: it begins when what F needs is there, the other part
+                                  may come later, and what F makes is sent when it ends. Else both begin and end together */
 } dtm_timeline_costs;
 
 double dtm_task_time(const dtm_timeline_costs *costs, dtm_task_kind kind, int stage);

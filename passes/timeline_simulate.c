@@ -72,28 +72,33 @@ static bool within(const simulation *s, int rank, const dtm_operation *o, uint32
     return false;
 }
 
-/* The earliest beginning that what an operation needs allows; false: not known yet. *data: when the last of it was made. */
-static bool needed(simulation *s, int rank, const dtm_operation *o, double *begin, double *data) {
-    for (int i = 0; i < n_tasks(o); i++) {
-        dtm_task_place needs[2];
-        int n = dtm_timeline_needs(s->timeline, rank, o->tasks[i], needs);
-        for (int k = 0; k < n; k++) {
-            uint32_t number = dtm_timeline_number(s->timeline, needs[k].rank, needs[k].task);
-            double end = s->ends[number];
-            if (s->timeline->groups && needs[k].rank != rank) continue; /* a group has brought it */
-            if (isnan(end)) {
-                if (needs[k].rank == rank && within(s, rank, o, number)) continue;
-                s->waiter[number] = rank;
-                return false;
-            }
-            if (end > *data) *data = end;
-            if (needs[k].rank != rank) {
-                int stage = dtm_timeline_stage(s->timeline, needs[k].rank, needs[k].task.chunk);
-                end += dtm_message_time(s->costs, (dtm_task_kind)needs[k].task.kind, stage);
-            }
-            if (end > *begin) *begin = end;
+/* The earliest beginning that what a task of an operation needs allows; false: not known yet. *data: when the last of it was
+ * made. */
+static bool task_needs(simulation *s, int rank, const dtm_operation *o, dtm_task task, double *begin, double *data) {
+    dtm_task_place needs[2];
+    int n = dtm_timeline_needs(s->timeline, rank, task, needs);
+    for (int k = 0; k < n; k++) {
+        uint32_t number = dtm_timeline_number(s->timeline, needs[k].rank, needs[k].task);
+        double end = s->ends[number];
+        if (s->timeline->groups && needs[k].rank != rank) continue; /* a group has brought it */
+        if (isnan(end)) {
+            if (needs[k].rank == rank && within(s, rank, o, number)) continue;
+            s->waiter[number] = rank;
+            return false;
         }
+        if (end > *data) *data = end;
+        if (needs[k].rank != rank) {
+            int stage = dtm_timeline_stage(s->timeline, needs[k].rank, needs[k].task.chunk);
+            end += dtm_message_time(s->costs, (dtm_task_kind)needs[k].task.kind, stage);
+        }
+        if (end > *begin) *begin = end;
     }
+    return true;
+}
+
+static bool needed(simulation *s, int rank, const dtm_operation *o, double *begin, double *data) {
+    for (int i = 0; i < n_tasks(o); i++)
+        if (!task_needs(s, rank, o, o->tasks[i], begin, data)) return false;
     return true;
 }
 
@@ -119,6 +124,21 @@ static bool arrived(simulation *s, int rank, const dtm_operation *o, double *end
     return all;
 }
 
+/* ---- pairs whose parts take turns ---- */
+
+/* F goes first, and its result is sent when it is there; the other part may come to it later. */
+static bool time_turns(simulation *s, int rank, const dtm_operation *o, double *begin, double *data, double *ends) {
+    double other = *begin, ignored = *data;
+    if (!task_needs(s, rank, o, o->tasks[0], begin, data) || !task_needs(s, rank, o, o->tasks[1], &other, &ignored)) return false;
+    int stages[2];
+    for (int i = 0; i < 2; i++) stages[i] = dtm_timeline_stage(s->timeline, rank, o->tasks[i].chunk);
+    const dtm_stage_cost *f = &s->costs->stage[stages[0]];
+    double both = operation_time(s, rank, o);
+    ends[0] = *begin + fmin(both, f->forward + f->later);
+    ends[1] = fmax(*begin + both, other + dtm_task_time(s->costs, (dtm_task_kind)o->tasks[1].kind, stages[1]));
+    return true;
+}
+
 /* One operation; false: the rank has to wait. */
 static bool step(simulation *s, int rank) {
     const dtm_timeline *t = s->timeline;
@@ -130,13 +150,19 @@ static bool step(simulation *s, int rank) {
         if (!arrived(s, rank, o, &end, &data)) return false;
         r->exposed += end - fmax(begin, data);
     } else {
-        if (!needed(s, rank, o, &begin, &data)) return false;
+        double ends[2];
+        if (o->kind == DTM_OPERATION_PAIR && s->costs->turns) {
+            if (!time_turns(s, rank, o, &begin, &data, ends)) return false;
+        } else {
+            if (!needed(s, rank, o, &begin, &data)) return false;
+            ends[0] = ends[1] = begin + operation_time(s, rank, o);
+        }
+        end = fmax(ends[0], ends[1]);
         r->exposed += begin - (dtm_fault(73) ? s->free[rank] : data);
-        end = begin + operation_time(s, rank, o);
-        r->busy += end - begin;
+        r->busy += fmin(end - begin, operation_time(s, rank, o));
         for (int i = 0; i < n_tasks(o); i++) {
             uint32_t number = dtm_timeline_number(t, rank, o->tasks[i]);
-            s->ends[number] = end;
+            s->ends[number] = ends[i];
             wake(s, s->waiter[number]);
         }
     }

@@ -117,8 +117,8 @@ static dtm_timeline_costs scaled(const drawing *d, unit time, unit memory) {
         const dtm_stage_cost *c = &d->costs.stage[s];
         stage[s] = (dtm_stage_cost){
             c->forward / time.size,           c->input / time.size, c->weight / time.size, c->hidden / time.size,
-            c->hidden_input / time.size,      c->forward_bytes,     c->backward_bytes,     c->kept / memory.size,
-            c->kept_for_weight / memory.size, c->held / memory.size};
+            c->hidden_input / time.size,      c->later / time.size, c->forward_bytes,      c->backward_bytes,
+            c->kept / memory.size,            c->kept_for_weight / memory.size,            c->held / memory.size};
     }
     costs.stage = stage;
     costs.latency /= time.size;
