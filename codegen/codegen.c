@@ -404,10 +404,12 @@ static bool is_early(const dtm_generator *g, dtm_op op) {
     return dtm_is_apart(module_of(g), op) && dtm_early_place(module_of(g), op);
 }
 
-/* Collectives whose operands are complete with this unit. */
-static void lower_early(dtm_generator *g, dtm_op unit) {
+/* Collectives whose operands are complete with this unit, in a region that begins at `from`. They may run less often than what
+ * is around them, whose seconds they do not take. */
+static void lower_early(dtm_generator *g, dtm_op unit, size_t from) {
     for (size_t i = 0; i < g->n_early; i++) {
         if (g->early[i].place != unit) continue;
+        settle_seconds(g, from);
         if (g->seconds) g->pending += g->seconds(module_of(g), g->early[i].collective);
         lower_collective(g, g->early[i].collective);
     }
@@ -517,7 +519,7 @@ static void walk(dtm_generator *g, dtm_region region) {
     size_t at = g->n_instructions;
     for (size_t i = 0; i < module_of(g)->regions[region].n_ops && !g->failed; i++) {
         lower(g, module_of(g)->regions[region].ops[i]);
-        lower_early(g, module_of(g)->regions[region].ops[i]);
+        lower_early(g, module_of(g)->regions[region].ops[i], at);
     }
     settle_seconds(g, at);
 }

@@ -159,9 +159,20 @@ int64_t dtm_ledger_sent_on(const dtm_ledger *ledger, uint16_t axes) {
     return most;
 }
 
+/* What only says where something lies or goes: it names a place, or hands on what lies there already. */
+static bool is_free(const dtm_module *module, dtm_op op) {
+    switch (dtm_op_get(module, op)->kind) {
+    case DTM_OP_WEIGHT: case DTM_OP_STATE: case DTM_OP_CARRY: case DTM_OP_LAST: case DTM_OP_STORE: case DTM_OP_GRADIENT:
+    case DTM_OP_REPORT: case DTM_OP_OUTPUT: case DTM_OP_LEARNING_RATE: case DTM_OP_BIAS_CORRECTION:
+        return true;
+    default: return dtm_is_alias(module, op);
+    }
+}
+
 double dtm_run_time(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module, op);
     double time = 0;
+    if (is_free(module, op)) return 0;
     if (dtm_is_collective(data->kind) || data->kind == DTM_OP_SEND) return dtm_collective_cost_of(module, op).time;
     if (!data->body) return dtm_op_time(module, op);
     const dtm_region_data *body = &module->regions[data->body];
