@@ -182,30 +182,28 @@ static void run(rank_walk *w) {
     }
 }
 
-static uint64_t members_of(const step_walk *s, const rank_walk *w) {
+/* The collective that a rank has come to; NULL: none. */
+static const dtm_op_data *comes_to(const rank_walk *w) {
     const step_event *e = &w->events[w->at];
-    if (w->at == w->count || e->kind != MEET) return 0;
-    uint64_t members = (uint64_t)get(w, e->op)->attributes.number[DTM_COLLECTIVE_MEMBERS];
-    return members ? members : s->n_ranks < 64 ? ((uint64_t)1 << s->n_ranks) - 1 : UINT64_MAX;
+    return w->at < w->count && e->kind == MEET ? get(w, e->op) : NULL;
 }
-
-static bool is_member(uint64_t members, size_t rank) { return rank >= 64 || members >> rank & 1; }
 
 /* The first collective that all of its members have come to. */
 static bool meet(step_walk *s) {
     for (size_t r = 0; r < s->n_ranks; r++) {
-        uint64_t members = members_of(s, &s->ranks[r]);
-        bool all = members;
+        const dtm_module *m = s->ranks[r].module;
+        const dtm_op_data *op = comes_to(&s->ranks[r]);
+        bool all = op;
         double begin = 0, time = 0;
         for (size_t k = 0; all && k < s->n_ranks; k++) {
-            if (!is_member(members, k)) continue;
-            all = members_of(s, &s->ranks[k]) == members;
+            if (!dtm_is_member(m, op, (int64_t)k)) continue;
+            const dtm_op_data *other = comes_to(&s->ranks[k]);
+            all = other && other->attributes.members == op->attributes.members;
             begin = fmax(begin, s->ranks[k].now);
+            if (all) time = fmax(time, s->ranks[k].events[s->ranks[k].at].time);
         }
         for (size_t k = 0; all && k < s->n_ranks; k++)
-            if (is_member(members, k)) time = fmax(time, s->ranks[k].events[s->ranks[k].at].time);
-        for (size_t k = 0; all && k < s->n_ranks; k++)
-            if (is_member(members, k)) s->ranks[k].now = begin + time, s->ranks[k].at++;
+            if (dtm_is_member(m, op, (int64_t)k)) s->ranks[k].now = begin + time, s->ranks[k].at++;
         if (all) return true;
     }
     return false;
