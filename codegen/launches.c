@@ -238,45 +238,54 @@ bool dtm_gather_launches(dtm_generator *g, size_t at) {
 
 /* ---- waits ---- */
 
-/* The outermost loop around instruction `at`, as the range of instructions it has; an empty one: none. */
-static void outermost_loop(const dtm_generator *g, size_t at, size_t *begin, size_t *end) {
-    *begin = *end = at;
-    for (size_t i = 0; i < at; i++) {
-        const dtm_plan_instruction *loop = &g->instructions[i];
-        size_t to = loop->kind == DTM_PLAN_REPEAT ? loop->repeat.end : loop->kind == DTM_PLAN_TIMELINE ? loop->timeline.end : 0;
-        if (to <= at) continue;
-        *begin = i, *end = to;
-        return;
+/* By instruction: the outermost loop around it, as the range of instructions it has (an empty one: none), and the innermost
+ * repeat (its own index: none). */
+typedef struct loops_around {
+    size_t begin, end, repeat;
+} loops_around;
+
+static loops_around *find_loops(const dtm_generator *g) {
+    loops_around *around = dtm_arena_alloc(g->arena, (g->n_instructions + 1) * sizeof *around);
+    size_t open[64], depth = 0, end = 0, begin = 0;
+    for (size_t i = 0; i < g->n_instructions; i++) {
+        const dtm_plan_instruction *at = &g->instructions[i];
+        bool loop = at->kind == DTM_PLAN_REPEAT || at->kind == DTM_PLAN_TIMELINE;
+        while (depth && g->instructions[open[depth - 1]].repeat.end <= i) depth--;
+        bool inside = i < end;
+        around[i] = (loops_around){inside ? begin : i, inside ? end : i, depth ? open[depth - 1] : i};
+        if (loop && !inside) begin = i, end = at->kind == DTM_PLAN_REPEAT ? at->repeat.end : at->timeline.end;
+        if (at->kind == DTM_PLAN_REPEAT && depth < 64) open[depth++] = i;
     }
+    return around;
 }
 
-/* The innermost repeat around it, or the instruction's own index. */
-static size_t innermost_repeat(const dtm_generator *g, size_t at) {
-    size_t found = at;
-    for (size_t i = 0; i < at; i++)
-        if (g->instructions[i].kind == DTM_PLAN_REPEAT && g->instructions[i].repeat.end > at) found = i;
-    return found;
+static void add_wait(dtm_generator *g, dtm_plan_instruction *at, uint32_t event) {
+    uint32_t *items = dtm_arena_alloc(g->arena, (at->waits.count + 1) * sizeof *items);
+    if (at->waits.count) memcpy(items, at->waits.items, at->waits.count * sizeof *items);
+    items[at->waits.count] = event;
+    at->waits = (dtm_plan_list){at->waits.count + 1, items};
+}
+
+/* Those that touch what is under way wait for it, up to the first that runs when the loops around it have ended: what comes
+ * later comes after that one. */
+static void find_waits_for(dtm_generator *g, const loops_around *around, size_t place) {
+    const dtm_plan_instruction *apart = &g->instructions[place];
+    loops_around here = around[place];
+    for (size_t i = here.begin; i < g->n_instructions; i++) {
+        if (i == place) continue;
+        /* what stands before it in its repeat runs after it in the next copies alone, whose bytes may be others */
+        bool of_other_copies = i < place && here.repeat != place && around[i].repeat == here.repeat;
+        int64_t copies = of_other_copies ? copies_of(g, g->instructions[here.repeat].repeat.loop) : 0;
+        if (!touches_same(g, apart, &g->instructions[i], copies)) continue;
+        add_wait(g, &g->instructions[i], apart->records);
+        if (i > place && i >= here.end) return;
+    }
 }
 
 void dtm_find_waits(dtm_generator *g) {
-    uint32_t *waits = dtm_arena_alloc(g->arena, (g->n_events + 1) * sizeof *waits);
-    size_t *places = dtm_arena_alloc(g->arena, (g->n_events + 1) * sizeof *places), n = 0;
-    for (size_t i = 0; i < g->n_instructions; i++)
-        if (g->instructions[i].records) places[n++] = i;
-    for (size_t i = 0; n && i < g->n_instructions; i++) {
-        uint32_t count = 0;
-        for (size_t k = 0; k < n; k++) {
-            const dtm_plan_instruction *apart = &g->instructions[places[k]];
-            size_t begin, end, repeat = innermost_repeat(g, places[k]);
-            outermost_loop(g, places[k], &begin, &end);
-            if (i == places[k] || i < begin) continue; /* by the next step it has been waited for */
-            /* what stands before it in its repeat runs after it in the next copies alone, whose bytes may be others */
-            bool of_other_copies = i < places[k] && repeat != places[k] && innermost_repeat(g, i) == repeat;
-            int64_t copies = of_other_copies ? copies_of(g, g->instructions[repeat].repeat.loop) : 0;
-            if (touches_same(g, apart, &g->instructions[i], copies)) waits[count++] = apart->records;
-        }
-        if (count) g->instructions[i].waits = dtm_list_of(g, waits, count);
-    }
+    loops_around *around = g->n_events ? find_loops(g) : NULL;
+    for (size_t i = 0; around && i < g->n_instructions; i++)
+        if (g->instructions[i].records) find_waits_for(g, around, i);
 }
 
 /* ---- steps ---- */

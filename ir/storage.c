@@ -374,7 +374,7 @@ dtm_op dtm_early_place(const dtm_module *module, dtm_op op) {
         dtm_op def = module->values[data->operands[i]].def, unit = def ? dtm_unit_of(module, def) : 0;
         if (!unit || (last && module->ops[unit].region != module->ops[last].region)) return 0;
         if (module->ops[def].kind == DTM_OP_WEIGHT || module->ops[def].kind == DTM_OP_STATE) return 0;
-        if (!last || dtm_op_position(module, unit) > dtm_op_position(module, last)) last = unit;
+        if (!last || (unit != last && dtm_op_position(module, unit) > dtm_op_position(module, last))) last = unit;
     }
     dtm_string here[16], there[16];
     if (!last || dtm_enclosing(module, op, DTM_OP_MICROBATCH)) return 0;

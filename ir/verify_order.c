@@ -65,7 +65,7 @@ static void check_reads(const order *o, dtm_op self) {
         for (size_t m = 0; m < o->times.n_microbatches; m++) {
             int64_t made = o->times.time[a * o->times.n_microbatches + m], used = o->times.time[b * o->times.n_microbatches + m];
             if (used >= 0 && made > used)
-                BREAK(o->v, op, 512, "the order calls %s for microbatch %zu before %s, whose %s it reads", region_text(o->v, here), m,
+                BREAK(o->v, op, 512, "the order calls %s for microbatch %d before %s, whose %s it reads", region_text(o->v, here), (int)m,
                       region_text(o->v, there), verify_name(o->v, op->operands[i]));
         }
     }

@@ -10,17 +10,18 @@
 
 #include <string.h>
 
-/* The last position at which the value's bytes are read, through what only sees them under another type too. */
-static int64_t last_read(const dtm_module *module, const dtm_order *order, dtm_value value) {
-    int64_t last = -1;
-    for (dtm_op op = 1; op < module->n_ops; op++) {
+/* By value: the last position at which its bytes are read, through what only sees them under another type too; -1: never.
+ * Operators are numbered in the order of the text, so what sees a value comes after it. */
+static int64_t *last_reads(const dtm_module *module, const dtm_order *order, dtm_arena *arena) {
+    int64_t *last = dtm_arena_alloc(arena, module->n_values * sizeof *last);
+    for (size_t v = 0; v < module->n_values; v++) last[v] = -1;
+    for (dtm_op op = (dtm_op)module->n_ops - 1; op > 0; op--) {
         const dtm_op_data *data = &module->ops[op];
         bool sink = data->kind == DTM_OP_STORE || data->kind == DTM_OP_GRADIENT; /* they name it first, and read the second */
         for (uint32_t i = sink; data->region && i < data->n_operands; i++) {
-            if (data->operands[i] != value) continue;
-            int64_t at = dtm_is_alias(module, op) ? last_read(module, order, data->results[0]) : -1;
-            if (order->begin[op] > at) at = order->begin[op];
-            if (at > last) last = at;
+            int64_t *at = &last[data->operands[i]], seen = dtm_is_alias(module, op) ? last[data->results[0]] : -1;
+            if (order->begin[op] > *at) *at = order->begin[op];
+            if (seen > *at) *at = seen;
         }
     }
     return last;
@@ -58,11 +59,12 @@ static dtm_region end_for(dtm_module *module, dtm_op op, dtm_op update) {
 void dtm_stores_last(dtm_module *module) {
     dtm_arena *arena = dtm_arena_create();
     dtm_order order = dtm_order_of(module, arena);
+    int64_t *last = last_reads(module, &order, arena);
     dtm_op n = (dtm_op)module->n_ops;
     for (dtm_op op = 1; op < n; op++) {
         if (!module->ops[op].region || module->ops[op].kind != DTM_OP_STORE) continue;
         dtm_op update = dtm_enclosing(module, op, DTM_OP_UPDATE);
-        if (!update || last_read(module, &order, module->ops[op].operands[0]) < order.begin[op]) continue;
+        if (!update || last[module->ops[op].operands[0]] < order.begin[op]) continue;
         dtm_op_move(module, op, end_for(module, op, update), -1);
     }
     dtm_arena_destroy(arena);

@@ -36,37 +36,61 @@ static bool is_work(const dtm_module *module, dtm_op op) {
     return (!data->body || data->kind == DTM_OP_FUSED) && data->n_results && !moves && !dtm_runs_collective(data->kind);
 }
 
-/* Whether `reader` reads a result of op. */
-static bool reads(const dtm_op_data *reader, const dtm_op_data *op) {
-    for (uint32_t i = 0; i < reader->n_operands; i++)
-        for (uint32_t r = 0; r < op->n_results; r++)
-            if (reader->operands[i] == op->results[r]) return true;
-    return false;
+typedef struct hider {
+    const dtm_module *module;
+    dtm_order order;
+    int64_t *work;  /* by position in the order: operators that compute something, before it */
+    dtm_op **users; /* by value, zero-terminated */
+} hider;
+
+static dtm_op **users_of_all(const dtm_module *module, dtm_arena *arena) {
+    uint32_t *counts = dtm_use_counts(module, arena), *filled = dtm_arena_alloc(arena, module->n_values * sizeof *filled);
+    dtm_op **users = dtm_arena_alloc(arena, module->n_values * sizeof *users);
+    for (size_t v = 1; v < module->n_values; v++) users[v] = dtm_arena_alloc(arena, (counts[v] + 1) * sizeof **users);
+    for (dtm_op op = 1; op < module->n_ops; op++)
+        for (uint32_t i = 0; module->ops[op].region && i < module->ops[op].n_operands; i++)
+            users[module->ops[op].operands[i]][filled[module->ops[op].operands[i]]++] = op;
+    return users;
+}
+
+static hider begin(const dtm_module *module, const dtm_op_list *ops, dtm_arena *arena) {
+    hider h = {.module = module, .order = dtm_order_of(module, arena), .users = users_of_all(module, arena)};
+    h.work = dtm_arena_alloc(arena, ((size_t)h.order.length + 2) * sizeof *h.work);
+    for (size_t i = 0; i < ops->count; i++)
+        if (is_work(module, ops->items[i])) h.work[h.order.begin[ops->items[i]] + 1]++;
+    for (int64_t p = 1; p <= h.order.length + 1; p++) h.work[p] += h.work[p - 1];
+    return h;
 }
 
 /* Packing takes memory of its own as long as it is under way: that is given to gradients, which are under way for long. */
-static bool is_worth_memory(const dtm_module *module, const dtm_op_list *ops, dtm_op op) {
-    dtm_staging staging = dtm_staging_of(module, op);
+static bool is_worth_memory(const hider *h, dtm_op op) {
+    const dtm_op_data *data = &h->module->ops[op];
+    dtm_staging staging = dtm_staging_of(h->module, op);
     bool packs = staging.in_bytes >= 0 || staging.out_bytes >= 0;
-    for (size_t i = 0; packs && i < ops->count; i++)
-        if (reads(&module->ops[ops->items[i]], &module->ops[op]) && !dtm_enclosing(module, ops->items[i], DTM_OP_UPDATE)) return false;
+    for (uint32_t r = 0; packs && r < data->n_results; r++)
+        for (const dtm_op *user = h->users[data->results[r]]; *user; user++)
+            if (!dtm_enclosing(h->module, *user, DTM_OP_UPDATE)) return false;
     return true;
 }
 
 /* Whether something is computed after its operands are there and before anything reads its results, in the order of the text;
  * `next` of a carry is read at the end of the repeat. */
-static bool is_hidden(const dtm_module *module, const dtm_op_list *ops, const dtm_order *order, dtm_op op) {
-    const dtm_op_data *data = &module->ops[op];
-    int64_t from = order->end[dtm_early_place(module, op)], to = INT64_MAX;
-    for (size_t i = 0; i < ops->count; i++) {
-        dtm_op reader = ops->items[i];
-        if (!reads(&module->ops[reader], data)) continue;
-        bool carried = module->ops[reader].kind == DTM_OP_CARRY;
-        int64_t at = carried ? order->end[dtm_enclosing(module, reader, DTM_OP_REPEAT)] : order->begin[reader];
-        if (at < to) to = at;
-    }
-    for (size_t i = 0; i < ops->count; i++)
-        if (is_work(module, ops->items[i]) && order->begin[ops->items[i]] > from && order->begin[ops->items[i]] < to) return true;
+static bool is_hidden(const hider *h, dtm_op op) {
+    const dtm_op_data *data = &h->module->ops[op];
+    int64_t from = h->order.end[dtm_early_place(h->module, op)], to = h->order.length;
+    for (uint32_t r = 0; r < data->n_results; r++)
+        for (const dtm_op *user = h->users[data->results[r]]; *user; user++) {
+            bool carried = h->module->ops[*user].kind == DTM_OP_CARRY;
+            int64_t at = carried ? h->order.end[dtm_enclosing(h->module, *user, DTM_OP_REPEAT)] : h->order.begin[*user];
+            if (at < to) to = at;
+        }
+    return to > from && h->work[to] > h->work[from + 1];
+}
+
+static bool reads(const dtm_op_data *reader, const dtm_op_data *op) {
+    for (uint32_t i = 0; i < reader->n_operands; i++)
+        for (uint32_t r = 0; r < op->n_results; r++)
+            if (reader->operands[i] == op->results[r]) return true;
     return false;
 }
 
@@ -114,10 +138,9 @@ static bool pays_in_steps(const dtm_module *module, dtm_op op) {
 bool dtm_pass_overlap(dtm_module *module) {
     dtm_arena *arena = dtm_arena_create();
     dtm_op_list ops = dtm_ops_in_order(module, arena);
-    dtm_order order = dtm_order_of(module, arena);
+    hider h = begin(module, &ops, arena);
     for (size_t i = 0; i < ops.count; i++)
-        if (is_candidate(module, ops.items[i]) && is_worth_memory(module, &ops, ops.items[i]) &&
-            is_hidden(module, &ops, &order, ops.items[i]))
+        if (is_candidate(module, ops.items[i]) && is_worth_memory(&h, ops.items[i]) && is_hidden(&h, ops.items[i]))
             module->ops[ops.items[i]].attributes.number[DTM_COLLECTIVE_APART] = 1;
     for (size_t i = 0; i < ops.count; i++)
         if (pays_in_steps(module, ops.items[i])) module->ops[ops.items[i]].attributes.number[DTM_COLLECTIVE_STEPS] = 1;

@@ -151,7 +151,7 @@ static void region_of(walk *w, dtm_region region) {
             dtm_value from = lies(w, op->operands[0]) ? op->operands[0] : 0, to = op->results[0];
             if (lies(w, to)) moved(w, self, from, from ? place_of(w, from) : 0, to, place_of(w, to));
         } else if (op->kind != DTM_OP_CARRY && op->kind != DTM_OP_WEIGHT && op->kind != DTM_OP_STATE) {
-            tick(w, self, dtm_workspace_bytes(w->module, self));
+            tick(w, self, dtm_is_apart(w->module, self) ? 0 : dtm_workspace_bytes(w->module, self)); /* it has its own */
             operands(w, op);
             if (op->kind == DTM_OP_ACCUMULATE && microbatch_of(w)) reads_at(w, op->results[0], place_of(w, op->results[0]));
             else results(w, op);
@@ -177,7 +177,7 @@ static int64_t peak_of(dtm_module *module, dtm_arena *arena, int64_t *weights, i
     tick(&w, 0, 0);
     region_of(&w, module->body);
     for (int64_t g = 0; g < w.granules; g++) flush(&w, g, w.last[g]);
-    int64_t alive = *weights + *states + dtm_constants_bytes(module), most = 0;
+    int64_t alive = *weights + *states + dtm_constants_bytes(module) + dtm_workspace_of_apart(module) + dtm_workspace_of_pairs(module), most = 0;
     for (int64_t m = 0; m < w.moments; m++) {
         alive += w.changes[m];
         if (alive + w.workspace[m] <= most) continue;
