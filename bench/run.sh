@@ -47,11 +47,17 @@ dtm() { # dtm SYSTEM MODEL OPTION...
     shift 2
     peer "$name" "$model" "$python" dtm_peer.py --dtmc "$dtmc" --model "$model" --seconds "$seconds" "$@"
 }
-torch() { peer "torch-$1" "$2" "$python" torch_peer.py --mode "$1" --model "$2" --seconds "$seconds"; }
+torch() { # torch MODE MODEL OPTION...
+    mode=$1 of=$2
+    shift 2
+    peer "torch-$mode" "$of" "$python" torch_peer.py --mode "$mode" --model "$of" --seconds "$seconds" "$@"
+}
 jax() { peer "jax-$1" "$2" "$python" jax_peer.py --mode "$1" --model "$2" --seconds "$seconds"; }
 mkl() {
-    peer "torch-$1+mkl" "$2" env LD_PRELOAD="$tmp/mkl.so" SUFFIX=+mkl "$python" torch_peer.py \
-        --mode "$1" --model "$2" --seconds "$seconds"
+    mode=$1 of=$2
+    shift 2
+    peer "torch-$mode+mkl" "$of" env LD_PRELOAD="$tmp/mkl.so" SUFFIX=+mkl "$python" torch_peer.py \
+        --mode "$mode" --model "$of" --seconds "$seconds" "$@"
 }
 llm() { [ -z "$llmc" ] || peer llm.c "$1" "$python" llmc_peer.py --llmc "$llmc" --model "$1" --seconds "$seconds"; }
 
@@ -75,6 +81,12 @@ for round in $(seq "$rounds"); do
         llama-small)
             for mode in ddp tp; do torch $mode $model; mkl $mode $model; done
             for mode in dp tp; do jax $mode $model; done
+            for schedule in gpipe 1f1b; do
+                torch pp $model --schedule $schedule
+                mkl pp $model --schedule $schedule
+                dtm dtm-pp $model --mode pp --schedule $schedule
+            done
+            dtm dtm-pp $model --mode pp --schedule zbh1
             ;;
         esac
         dtm dtm-tp $model --mode tp

@@ -1,9 +1,9 @@
 """dtm: builds a model for one rank or two and trains it for a few steps on a batch that is always the same.
 
-python dtm_peer.py --dtmc build/release/frontend/dtmc --model llama-small --mode one|dp|tp [--local]
+python dtm_peer.py --dtmc build/release/frontend/dtmc --model llama-small --mode one|dp|tp|pp [--schedule 1f1b] [--local]
 
-`one` is a process of two threads without mpirun, `dp` and `tp` are two ranks of one thread under mpirun, or with --local
-in one process. The first step is warm-up and counted with the build. start_s is everything else: of the whole run, what
+`one` is a process of two threads without mpirun, `dp`, `tp` and `pp` are two ranks of one thread under mpirun, or with --local
+in one process; `pp` is of MODEL-pp.dtm, a pipeline of four microbatches. The first step is warm-up and counted with the build. start_s is everything else: of the whole run, what
 is not in a step."""
 import argparse, json, math, os, random, struct, subprocess, sys, tempfile, time
 
@@ -12,7 +12,8 @@ import models as M
 ap = argparse.ArgumentParser()
 ap.add_argument("--dtmc", required=True)
 ap.add_argument("--model", choices=M.MODELS, required=True)
-ap.add_argument("--mode", choices=["one", "dp", "tp"], required=True)
+ap.add_argument("--mode", choices=["one", "dp", "tp", "pp"], required=True)
+ap.add_argument("--schedule", default="1f1b", help="of pp")
 ap.add_argument("--local", action="store_true", help="two ranks as threads of one process")
 ap.add_argument("--threads", type=int, help="threads of a rank; default 2, or 1 with two ranks")
 ap.add_argument("--seconds", type=float, default=8)
@@ -51,8 +52,11 @@ def run(command):
 with tempfile.TemporaryDirectory() as tmp:
     program, data, log, usage = (os.path.join(tmp, name) for name in ("program", "data.safetensors", "log", "usage"))
     start = time.perf_counter()
-    mesh = "dp=%d,tp=%d" % (ranks if args.mode == "dp" else 1, ranks if args.mode == "tp" else 1)
-    run([args.dtmc, "build", os.path.join(root, "bench", "models", args.model + ".dtm"), "--mesh", mesh, "-o", program])
+    mesh = ["--mesh", "dp=%d,tp=%d" % (ranks if args.mode == "dp" else 1, ranks if args.mode == "tp" else 1)]
+    file = args.model + ".dtm"
+    if args.mode == "pp":
+        mesh, file = ["--set", "schedule=" + args.schedule], args.model + "-pp.dtm"
+    run([args.dtmc, "build", os.path.join(root, "bench", "models", file), *mesh, "-o", program])
     compile_s = time.perf_counter() - start
     write_batch(data)
     command = [sys.executable, os.path.join(here, "usage.py"), usage, log, program, "train", "--data", data,
@@ -75,7 +79,8 @@ seconds = [r["ms"] / 1e3 for r in rows]
 assert len(rows) == steps, (len(rows), steps)
 count = memory.get("parameters", M.params(m))
 assert count == M.params(m), (count, M.params(m))
-system = "dtm" + ("" if args.mode == "one" else "-" + args.mode) + ("-local" if args.local else "")
+system = "dtm" + ("" if args.mode == "one" else "-" + args.mode) + (
+    "-" + args.schedule if args.mode == "pp" else "") + ("-local" if args.local else "")
 M.report(system, args.model, ranks, threads, seconds[1:], first_loss=rows[0]["loss"], last_loss=rows[-1]["loss"],
          compile_s=compile_s, first_step_s=seconds[0], start_s=whole - sum(seconds), cpu_ms=round(cpu / (steps - 1) * 1e3),
          rss_mb=round(peak))

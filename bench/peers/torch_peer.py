@@ -1,6 +1,6 @@
-"""PyTorch: eager, torch.compile, and DDP / DTensor TP over gloo.
+"""PyTorch: eager, torch.compile, and DDP / DTensor TP / pipelines over gloo.
 
-python torch_peer.py --model llama-small --mode eager|compile|ddp|tp
+python torch_peer.py --model llama-small --mode eager|compile|ddp|tp|pp [--schedule 1f1b|gpipe]
 """
 import argparse, os, socket, time
 
@@ -10,6 +10,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import models as M
+
+
+MICROBATCHES = 4                                   # of pp, as in models/*-pp.dtm
 
 
 class GPTBlock(nn.Module):
@@ -153,6 +156,49 @@ def tensor_parallel(net, x, y):
     return step
 
 
+class Stage(nn.Module):
+    """Half of the layers of a Llama; the first has the embedding, the last the norm and the head."""
+    def __init__(self, net, rank, ranks):
+        super().__init__()
+        each = len(net.blocks) // ranks
+        self.emb = net.emb if rank == 0 else None
+        self.blocks = net.blocks[rank * each:(rank + 1) * each]
+        self.norm, self.head = (net.norm, net.head) if rank == ranks - 1 else (None, None)
+        self.register_buffer("cos", net.cos)
+        self.register_buffer("sin", net.sin)
+
+    def forward(self, x):
+        if self.emb is not None:
+            x = self.emb(x)
+        for b in self.blocks:
+            x = b(x, self.cos, self.sin)
+        return x if self.head is None else self.head(self.norm(x))
+
+
+def pipeline(net, x, y, rank, ranks, kind):
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+    assert isinstance(net, Llama), "the pipeline is of a Llama"
+    part = Stage(net, rank, ranks)
+    params = list(part.parameters())
+    opt = adamw(params)
+    stage = PipelineStage(part, rank, ranks, torch.device("cpu"))
+    schedule = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}[kind](stage, MICROBATCHES, loss_fn=loss_of)
+
+    def step():
+        losses = []
+        if rank == 0:
+            schedule.step(x)
+        else:
+            schedule.step(target=y, losses=losses)
+        norm = nn.utils.get_total_norm([p.grad for p in params]) ** 2
+        dist.all_reduce(norm)
+        nn.utils.clip_grads_with_norm_(params, M.CLIP, norm.sqrt())
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+        return ranks * sum(l.item() for l in losses) / MICROBATCHES  # the others have none, and it is averaged
+    return step
+
+
 def run(rank, ranks, port, args):
     torch.set_num_threads(args.threads)
     if ranks > 1:
@@ -164,6 +210,8 @@ def run(rank, ranks, port, args):
     net = build(m)
     if args.mode == "tp":
         step = tensor_parallel(net, x, y)
+    elif args.mode == "pp":
+        step = pipeline(net, x, y, rank, ranks, args.schedule)
     else:
         if ranks == 1:
             assert sum(p.numel() for p in net.parameters()) == M.params(m)
@@ -195,7 +243,7 @@ def run(rank, ranks, port, args):
         dist.all_reduce(value)
         loss = value.item() / ranks
     if rank == 0:
-        M.report("torch-" + args.mode + os.environ.get("SUFFIX", ""), args.model, ranks, args.threads, times,
+        M.report("torch-" + args.mode + ("-" + args.schedule if args.mode == "pp" else "") + os.environ.get("SUFFIX", ""), args.model, ranks, args.threads, times,
                  first_loss=loss, first_step_s=first, cpu_ms=round(sums[2].item()),
                  rss_mb=round(sums[0].item()), rss_import_mb=round(sums[1].item()))
     if ranks > 1:
@@ -205,12 +253,13 @@ def run(rank, ranks, port, args):
 if __name__ == "__main__":
     ap = argparse.ArgumentParser()
     ap.add_argument("--model", choices=M.MODELS, required=True)
-    ap.add_argument("--mode", choices="eager compile ddp tp".split(), required=True)
+    ap.add_argument("--mode", choices="eager compile ddp tp pp".split(), required=True)
+    ap.add_argument("--schedule", choices=["1f1b", "gpipe"], default="1f1b", help="of pp")
     ap.add_argument("--threads", type=int, help="threads of a process; default 2, or 1 with two ranks")
     ap.add_argument("--seconds", type=float, default=8)
     ap.add_argument("--profile", action="store_true")
     args = ap.parse_args()
-    ranks = 2 if args.mode in ("ddp", "tp") else 1
+    ranks = 2 if args.mode in ("ddp", "tp", "pp") else 1
     args.threads = args.threads or 2 // ranks
     if ranks == 1:
         run(0, 1, None, args)
