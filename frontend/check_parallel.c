@@ -130,9 +130,15 @@ static bool read_stages(dtm_checker *c, const dtm_expr *list, dtm_pipeline_rule 
     return true;
 }
 
-static bool refuse_two(dtm_checker *c, dtm_span span) {
-    dtm_checker_refuse(c, span, "`microbatches` beside those of a pipeline", "give the pipeline all of them");
-    dtm_note(c->context, c->module->settings.microbatches_span, "the others are here");
+/* `microbatches K` beside a pipeline of M: K rounds of M. */
+static bool take_rounds(dtm_checker *c, dtm_pipeline_rule *rule, int64_t rounds, dtm_span span) {
+    dtm_settings *settings = &c->module->settings;
+    rule->rounds = rounds;
+    rule->rounds_span = span;
+    settings->microbatches *= rounds;
+    if (settings->microbatches <= MOST_MICROBATCHES) return true;
+    dtm_error(c->context, span, 409, "at most %d microbatches are possible, not %lld rounds of %lld", MOST_MICROBATCHES,
+              (long long)rounds, (long long)(settings->microbatches / rounds));
     return false;
 }
 
@@ -166,8 +172,10 @@ static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_na
                  dtm_checker_text(c, rule.repeat));
         return false;
     }
-    if (settings->microbatches_span.file) return refuse_two(c, microbatches->span);
+    int64_t rounds = settings->microbatches;
+    dtm_span rounds_span = settings->microbatches_span;
     if (!read_schedule(c, schedule, &rule) || !read_microbatches(c, microbatches, s->span)) return false;
+    if (rounds_span.file && !take_rounds(c, &rule, rounds, rounds_span)) return false;
     if (chunks && !dtm_section_whole(c, chunks, "`chunks`", 1, &rule.chunks)) return false;
     int64_t ranks = settings->mesh.axes[rule.axis].size;
     if (rule.chunks > DTM_TIMELINE_RANKS / ranks) {
@@ -476,7 +484,12 @@ static bool read_rule(dtm_checker *c, const dtm_statement *s, const model_names 
     case DTM_STATEMENT_RECOMPUTE: return read_recompute(c, s);
     case DTM_STATEMENT_MICROBATCHES:
         if (!settings->microbatches_span.file) return read_microbatches(c, s->value, s->span);
-        if (settings->pipeline.present) return refuse_two(c, s->span);
+        if (settings->pipeline.present && !settings->pipeline.rounds_span.file) {
+            int64_t rounds = 1;
+            return dtm_section_whole(c, s->value, "`microbatches`", 1, &rounds) &&
+                   take_rounds(c, &settings->pipeline, rounds, s->span);
+        }
+        if (settings->pipeline.present) settings->microbatches_span = settings->pipeline.rounds_span;
         dtm_error(c->context, s->span, 207, "`microbatches` is set twice");
         dtm_note(c->context, settings->microbatches_span, "first here");
         dtm_help(c->context, "remove one of the two");

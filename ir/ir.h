@@ -224,12 +224,14 @@ typedef struct dtm_splits_rule {
 } dtm_splits_rule;
 
 /* `AXIS splits REPEAT with schedule = .., microbatches = .., chunks = .., stages = [..]`: a pipeline. Its microbatches are
- * those of the settings. */
+ * those of the settings; beside `microbatches K` these are K rounds of as many. */
 typedef struct dtm_pipeline_rule {
     bool present;
     uint8_t axis;
     dtm_string repeat, schedule;
     int64_t chunks; /* stages a rank holds; 0: as many as the schedule has by itself, which stage writes down */
+    int64_t rounds; /* the microbatches of the settings pass in so many rounds, each through a timeline; 0 and 1: one */
+    dtm_span rounds_span;
     int64_t *stages; /* copies of the repeat in each stage, if given: as many as the axis has ranks, times chunks */
     size_t n_stages;
     dtm_span span;

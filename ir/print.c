@@ -439,7 +439,7 @@ static void print_pipeline(const printer *p, const dtm_settings *s) {
     const dtm_pipeline_rule *rule = &s->pipeline;
     dtm_text_printf(p->out, "    %s splits %s with schedule = %s, microbatches = %lld",
                     string_text(p, s->mesh.axes[rule->axis].name), string_text(p, rule->repeat),
-                    string_text(p, rule->schedule), (long long)s->microbatches);
+                    string_text(p, rule->schedule), (long long)(s->microbatches / (rule->rounds ? rule->rounds : 1)));
     if (rule->chunks > 1 || (rule->chunks && !rule->n_stages)) dtm_text_printf(p->out, ", chunks = %lld", (long long)rule->chunks);
     for (size_t i = 0; i < rule->n_stages; i++)
         dtm_text_printf(p->out, "%s%lld", i ? ", " : ", stages = [", (long long)rule->stages[i]);
@@ -453,6 +453,8 @@ static void print_parallel(const printer *p) {
     if (!s->n_splits && !s->n_keeps && !s->n_expects && s->microbatches <= 1 && !s->pipeline.present) return;
     dtm_text_printf(p->out, "\nparallel {\n");
     for (size_t i = 0; i < s->n_splits; i++) print_splits(p, &s->splits[i]);
+    if (s->pipeline.present && s->pipeline.rounds > 1)
+        dtm_text_printf(p->out, "    microbatches %lld\n", (long long)s->pipeline.rounds);
     if (s->pipeline.present) print_pipeline(p, s);
     else if (s->microbatches > 1) dtm_text_printf(p->out, "    microbatches %lld\n", (long long)s->microbatches);
     for (size_t i = 0; i < s->n_keeps; i++) print_keep(p, &s->keeps[i]);

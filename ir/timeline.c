@@ -154,3 +154,18 @@ void dtm_timeline_print(const dtm_timeline *t, dtm_text *text) {
         dtm_text_printf(text, "\n");
     }
 }
+
+dtm_timeline *dtm_timeline_rounds(dtm_arena *arena, dtm_timeline *timeline, int rounds) {
+    if (rounds <= 1) return timeline;
+    dtm_timeline *all = dtm_timeline_create(arena, timeline->name, timeline->placement, timeline->ranks,
+                                            timeline->microbatches * rounds, timeline->chunks);
+    for (int r = 0; r < timeline->ranks; r++)
+        for (int k = 0; k < rounds; k++)
+            for (size_t i = 0; i < timeline->order[r].count; i++) {
+                dtm_operation o = timeline->order[r].operations[i];
+                for (int t = 0; t < (o.kind == DTM_OPERATION_PAIR ? 2 : 1); t++)
+                    o.tasks[t].microbatch += (uint32_t)(k * dtm_timeline_passing(timeline, o.tasks[t].chunk));
+                dtm_timeline_add_operation(all, r, o);
+            }
+    return all;
+}

@@ -80,6 +80,8 @@ dtm_timeline *dtm_timeline_create(dtm_arena *arena, const char *name, dtm_placem
 dtm_timeline *dtm_timeline_like(dtm_arena *arena, const dtm_timeline *timeline);
 /* The same, operations and all. */
 dtm_timeline *dtm_timeline_copy(dtm_arena *arena, const dtm_timeline *timeline);
+/* One after another so often, each time for other microbatches; of two directions for as many in either. */
+dtm_timeline *dtm_timeline_rounds(dtm_arena *arena, dtm_timeline *timeline, int rounds);
 void dtm_timeline_add(dtm_timeline *timeline, int rank, dtm_task_kind kind, int microbatch, int chunk);
 /* An overlapped pair: the forward of one microbatch, and the backward (B or I) of one. */
 void dtm_timeline_add_pair(dtm_timeline *timeline, int rank, dtm_task forward, dtm_task backward);

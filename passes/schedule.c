@@ -31,8 +31,10 @@ static bool make_timeline(dtm_module *module) {
         dtm_help(module->context, "take it after `schedule`");
         return false;
     }
-    module->timeline = dtm_timeline_order(module->context, module->arena, rule->span, schedule, (int)module->n_ranks,
-                                          (int)module->settings.microbatches, (int)rule->chunks);
+    int rounds = rule->rounds > 1 ? (int)rule->rounds : 1;
+    dtm_timeline *one = dtm_timeline_order(module->context, module->arena, rule->span, schedule, (int)module->n_ranks,
+                                           (int)module->settings.microbatches / rounds, (int)rule->chunks);
+    module->timeline = one ? dtm_timeline_rounds(module->arena, one, rounds) : NULL;
     return module->timeline;
 }
 

@@ -115,7 +115,8 @@ static bool search(stages *s, const dtm_timeline_problem *units) {
     dtm_arena *arena = dtm_context_arena(module->context);
     dtm_timeline_problem problem = *units;
     dtm_timeline_answer *answer = dtm_arena_alloc(arena, sizeof *answer);
-    problem.no_copies = s->n_ranks % 2; /* of an odd number of ranks the middle one would hold one stage twice */
+    /* of an odd number of ranks the middle one would hold one stage twice; and rounds go either way as often */
+    problem.no_copies = s->n_ranks % 2 || (s->rule->rounds > 1 && problem.microbatches % 2);
     if (s->rule->n_stages) {
         int *stages = dtm_arena_alloc(s->scratch, s->rule->n_stages * sizeof *stages);
         for (size_t k = 0; k < s->rule->n_stages; k++) stages[k] = problem.units > 1 ? (int)s->rule->stages[k] : 1;
@@ -141,7 +142,8 @@ static bool find_places(stages *s, const dtm_timeline_problem *problem) {
     dtm_module *module = s->module;
     dtm_pipeline_rule *rule = &module->settings.pipeline;
     const char *schedule = dtm_string_text(module->context, rule->schedule);
-    int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies;
+    int64_t rounds = rule->rounds ? rule->rounds : 1;
+    int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies / rounds;
     bool searches = strcmp(schedule, "auto") == 0 && problem->units;
     if (searches && !search(s, problem)) return false;
     if (!searches && strcmp(schedule, "sequential") && strcmp(schedule, "auto")) {
@@ -150,6 +152,7 @@ static bool find_places(stages *s, const dtm_timeline_problem *problem) {
                                               (int)rule->chunks);
         if (!module->timeline) return false;
     }
+    if (module->timeline) module->timeline = dtm_timeline_rounds(module->arena, module->timeline, (int)rounds);
     s->places = module->timeline;
     if (!s->places)
         s->places = dtm_timeline_create(s->scratch, schedule, DTM_PLACE_LOOP, s->n_ranks, 1,

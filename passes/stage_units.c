@@ -61,7 +61,7 @@ static void set_limits(const stages *s, double rest, dtm_timeline_problem *p) {
     const dtm_module *module = s->module;
     dtm_link link = dtm_link_of(module, (uint16_t)(1 << s->rule->axis));
     double memory = module->settings.machine.memory;
-    int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies;
+    int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies / (s->rule->rounds ? s->rule->rounds : 1);
     p->ranks = s->n_ranks;
     p->microbatches = microbatches < INT32_MAX ? (int)microbatches : INT32_MAX;
     p->latency = link.latency;
