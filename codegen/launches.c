@@ -11,6 +11,7 @@
  * gradients are summed in one. Two instructions may change places if no byte that one writes is touched by the other. Copies
  * of a repeat touch different bytes where a buffer has a slot a copy. */
 #include "codegen/generator.h"
+#include "ir/fault.h"
 
 #include <string.h>
 
@@ -271,7 +272,7 @@ static void add_wait(dtm_generator *g, dtm_plan_instruction *at, uint32_t event)
 static void find_waits_for(dtm_generator *g, const loops_around *around, size_t place) {
     const dtm_plan_instruction *apart = &g->instructions[place];
     loops_around here = around[place];
-    for (size_t i = here.begin; i < g->n_instructions; i++) {
+    for (size_t i = here.begin; i < g->n_instructions && !dtm_fault(80); i++) {
         if (i == place) continue;
         /* what stands before it in its repeat runs after it in the next copies alone, whose bytes may be others */
         bool of_other_copies = i < place && here.repeat != place && around[i].repeat == here.repeat;

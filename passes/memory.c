@@ -563,8 +563,8 @@ static void busy(const planner *p, const group *g, size_t microbatch, int64_t *f
         size_t cell = i * t->n_microbatches + microbatch;
         if (!g->seen[i] || t->time[cell] < 0) continue;
         const dtm_loop_call *call = &p->schedule.calls.items[t->time[cell]];
-        int64_t begin = g->seen[i] & RECEIVED && t->posted[cell] >= 0 ? t->posted[cell] : (int64_t)call->begin;
-        int64_t end = g->seen[i] & SENT && t->gone[cell] > (int64_t)call->end ? t->gone[cell] - 1 : (int64_t)call->end;
+        int64_t begin = g->seen[i] & RECEIVED && t->posted[cell] >= 0 && !dtm_fault(83) ? t->posted[cell] : (int64_t)call->begin;
+        int64_t end = g->seen[i] & SENT && t->gone[cell] > (int64_t)call->end && !dtm_fault(82) ? t->gone[cell] - 1 : (int64_t)call->end;
         if (begin < *from) *from = begin;
         if (end > *to) *to = end;
     }
@@ -581,7 +581,7 @@ static int64_t batches_of(const planner *p, const group *g) {
         for (size_t m = 0; m < count && !meet; m++)
             for (size_t n = m + batches; n < count && !meet; n += batches) meet = from[m] <= to[n] && from[n] <= to[m];
     }
-    return (int64_t)batches;
+    return (int64_t)batches - (dtm_fault(81) && batches > 1);
 }
 
 static void count_batches(planner *p) {

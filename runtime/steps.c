@@ -7,6 +7,7 @@
  *
  * The rows of a product follow the dimension that the ring cuts, in blocks of it: [.., S, ..] has a block for each index
  * before S. Where rows do not lie so, or there is nobody to send to, the instructions run one after another. */
+#include "ir/fault.h"
 #include "runtime/rank.h"
 
 typedef struct ring {
@@ -65,7 +66,10 @@ static void run_rows(dtm_rank *rank, const ring *r, uint32_t from, uint32_t to, 
     for (uint32_t i = from; i < to; i++) dtm_run_rows(rank, i, r->blocks, r->rows, span.begin, span.size);
 }
 
-static int behind(const ring *r, int steps) { return ((r->index - steps) % r->size + r->size) % r->size; }
+static int behind(const ring *r, int steps) {
+    if (dtm_fault(84)) steps = -steps;
+    return ((r->index - steps) % r->size + r->size) % r->size;
+}
 
 static bool gather_in_steps(dtm_rank *rank, const ring *r, uint32_t index, uint32_t end, dtm_status *status) {
     dtm_collective_request *request = &rank->transfers[index].request;
