@@ -117,6 +117,7 @@ static bool search(stages *s, const dtm_timeline_problem *units) {
     dtm_timeline_answer *answer = dtm_arena_alloc(arena, sizeof *answer);
     /* of an odd number of ranks the middle one would hold one stage twice; and rounds go either way as often */
     problem.no_copies = s->n_ranks % 2 || (s->rule->rounds > 1 && problem.microbatches % 2);
+    if (!problem.no_copies) problem.effort = 0.5; /* there may be a second search */
     if (s->rule->n_stages) {
         int *stages = dtm_arena_alloc(s->scratch, s->rule->n_stages * sizeof *stages);
         for (size_t k = 0; k < s->rule->n_stages; k++) stages[k] = problem.units > 1 ? (int)s->rule->stages[k] : 1;
