@@ -416,7 +416,7 @@ static bool run_plain(dtm_run *run, const dtm_op_data *op) {
     }
 }
 
-bool dtm_run_op(dtm_run *run, dtm_op o) {
+static bool run_op(dtm_run *run, dtm_op o) {
     const dtm_op_data *op = &run->module->ops[o];
     if (dtm_run_is_loop(op->kind)) return run_loop(run, o);
     if (op->kind == DTM_OP_FUSED) return run_fused(run, op);
@@ -430,10 +430,16 @@ bool dtm_run_op(dtm_run *run, dtm_op o) {
     return true;
 }
 
+bool dtm_run_unit(dtm_run *run, dtm_op op) {
+    if (!run_op(run, op)) return false;
+    if (!run->in_fused) dtm_storage_start(run, op);
+    return !run->failed;
+}
+
 static bool run_region(dtm_run *run, dtm_region region) {
     const dtm_region_data *body = &run->module->regions[region];
     for (size_t i = 0; i < body->n_ops; i++)
-        if (!dtm_run_op(run, body->ops[i])) return false;
+        if (!dtm_run_unit(run, body->ops[i])) return false;
     return true;
 }
 

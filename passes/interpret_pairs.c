@@ -58,7 +58,7 @@ static bool step(dtm_run *run, strand *s) {
     }
     dtm_op op = run->module->regions[f->region].ops[f->at++];
     const dtm_op_data *data = &run->module->ops[op];
-    if (data->kind != DTM_OP_REPEAT) return dtm_run_op(run, op);
+    if (data->kind != DTM_OP_REPEAT) return dtm_run_unit(run, op);
     if (!run->loops[run->op_loops[op]].copies) return true;
     if (!push(run, s, data->body, op)) return false;
     set_turn(run, &s->frames[s->depth - 1]);

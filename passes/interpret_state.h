@@ -102,6 +102,7 @@ typedef struct dtm_run {
     uint32_t *owner_of;  /* [slot]: slot + 1, 0: not in the arena */
     int64_t *address_of; /* [slot]: where the bytes lie that it stands for */
     bool *stored;       /* [slot]: a variable whose new value has taken its place */
+    dtm_op *early;      /* [op]: a collective that is started when this unit is done, or with the collective that it is, or 0 */
     bool in_fused;      /* reads were checked where the region began, writes are marked where it ends */
 
     uint64_t lots; /* drawn so far, for rounding */
@@ -179,8 +180,8 @@ double *dtm_run_block(dtm_run *run, size_t slot, dtm_type type, int64_t rank);
 /* The slot of an operand, which must have been set; error: SIZE_MAX. */
 size_t dtm_run_operand_slot(dtm_run *run, const dtm_op_data *op, dtm_value value);
 
-/* An operator outside of loops, or a fused one. */
-bool dtm_run_op(dtm_run *run, dtm_op op);
+/* An operator, and what starts when it is done. */
+bool dtm_run_unit(dtm_run *run, dtm_op op);
 
 /* ---- interpret_pairs.c ---- */
 
@@ -209,6 +210,8 @@ void dtm_run_take_stores(dtm_run *run);
 bool dtm_storage_begin(dtm_run *run);
 void dtm_storage_step(dtm_run *run);
 void dtm_storage_write(dtm_run *run, dtm_value value, size_t slot);
+/* What is carried out apart and starts after this unit: its results may be written from now on. */
+void dtm_storage_start(dtm_run *run, dtm_op unit);
 /* `slot` stands for the bytes of `source` if they lie at the same address, else they are copied. */
 bool dtm_storage_alias(dtm_run *run, const dtm_op_data *op, dtm_value value, size_t slot, dtm_value source,
                        size_t source_slot);

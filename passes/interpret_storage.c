@@ -1,5 +1,6 @@
 /* After memory: every value must still own its bytes where it is read. All ranks have one arena layout, so one map
  * serves for all: it holds for each byte the slot that wrote it last. */
+#include "ir/storage.h"
 #include "passes/interpret_state.h"
 
 #include <string.h>
@@ -22,6 +23,13 @@ bool dtm_storage_begin(dtm_run *run) {
     run->owner_of = dtm_arena_alloc(run->arena, run->n_slots * sizeof *run->owner_of);
     run->address_of = dtm_arena_alloc(run->arena, run->n_slots * sizeof *run->address_of);
     run->stored = dtm_arena_alloc(run->arena, run->n_slots * sizeof *run->stored);
+    run->early = dtm_arena_alloc(run->arena, run->module->n_ops * sizeof *run->early);
+    for (dtm_op op = 1; op < run->module->n_ops; op++) {
+        dtm_op place = dtm_is_apart(run->module, op) ? dtm_early_place(run->module, op) : 0;
+        if (!place) continue;
+        run->early[op] = run->early[place];
+        run->early[place] = op;
+    }
     return true;
 }
 
@@ -75,6 +83,18 @@ void dtm_storage_write(dtm_run *run, dtm_value value, size_t slot) {
     run->owner_of[slot] = (uint32_t)slot + 1;
     run->address_of[slot] = begin;
     for (int64_t i = 0; i < bytes; i++) run->owners[begin + i] = (uint32_t)slot + 1;
+}
+
+/* In place it is written when its operand has been read. */
+void dtm_storage_start(dtm_run *run, dtm_op unit) {
+    for (dtm_op at = checked(run) ? run->early[unit] : 0; at && !run->failed; at = run->early[at]) {
+        const dtm_op_data *op = &run->module->ops[at];
+        for (uint32_t i = 0; i < op->n_results; i++) {
+            size_t from = dtm_run_slot(run, op, op->operands[i]), to = dtm_run_slot(run, op, op->results[i]);
+            if (from == SIZE_MAX || to == SIZE_MAX) return;
+            if (address(run, op->operands[i], from) != address(run, op->results[i], to)) dtm_storage_write(run, op->results[i], to);
+        }
+    }
 }
 
 static void stand_for(dtm_run *run, size_t slot, size_t source) {
