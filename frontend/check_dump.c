@@ -173,6 +173,10 @@ static bool check_line(dtm_checker *c, const dtm_statement *s) {
 static bool check_named_sink(dtm_checker *c, const dtm_statement *s, dtm_op_kind kind) {
     dtm_attributes attributes = dtm_attributes_default(kind);
     attributes.name = s->targets.items[0].name.text;
+    if (s->value->kind != DTM_EXPR_NAME && !dtm_checker_is_number(c, s->value)) {
+        dtm_error(c->context, s->value->span, 223, "in a dump a value is made on a line of its own");
+        return false;
+    }
     dtm_value value = dtm_checker_value(c, s->value, "");
     return value && take_suffix(c, build_line(c, s, kind, &value, 1, &attributes, NULL), s);
 }

@@ -409,7 +409,7 @@ static bool run_plain(dtm_run *run, const dtm_op_data *op) {
     case DTM_OP_REDUCE_SCATTER:
     case DTM_OP_ALL_TO_ALL:
     case DTM_OP_PERMUTE:
-        return read_operands(run, op) && dtm_run_collective(run, op) && mark_results(run, op);
+        return read_operands(run, op) && dtm_storage_started(run, op) && dtm_run_collective(run, op) && mark_results(run, op);
     default:
         if (run->in_fused) return run_local(run, op);
         return read_operands(run, op) && run_local(run, op) && mark_results(run, op);

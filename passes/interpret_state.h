@@ -212,6 +212,8 @@ void dtm_storage_step(dtm_run *run);
 void dtm_storage_write(dtm_run *run, dtm_value value, size_t slot);
 /* What is carried out apart and starts after this unit: its results may be written from now on. */
 void dtm_storage_start(dtm_run *run, dtm_op unit);
+/* Where it stands: what it wrote since then is still there. */
+bool dtm_storage_started(dtm_run *run, const dtm_op_data *op);
 /* `slot` stands for the bytes of `source` if they lie at the same address, else they are copied. */
 bool dtm_storage_alias(dtm_run *run, const dtm_op_data *op, dtm_value value, size_t slot, dtm_value source,
                        size_t source_slot);

@@ -97,6 +97,19 @@ void dtm_storage_start(dtm_run *run, dtm_op unit) {
     }
 }
 
+bool dtm_storage_started(dtm_run *run, const dtm_op_data *op) {
+    dtm_op self = (dtm_op)(op - run->module->ops);
+    bool early = checked(run) && dtm_is_apart(run->module, self) && dtm_early_place(run->module, self);
+    for (uint32_t i = 0; early && i < op->n_results; i++) {
+        size_t from = dtm_run_slot(run, op, op->operands[i]), to = dtm_run_slot(run, op, op->results[i]);
+        if (from == SIZE_MAX || to == SIZE_MAX) return false;
+        if (address(run, op->operands[i], from) != address(run, op->results[i], to) &&
+            !dtm_storage_read(run, op, op->results[i], to))
+            return false;
+    }
+    return true;
+}
+
 static void stand_for(dtm_run *run, size_t slot, size_t source) {
     run->owner_of[slot] = run->owner_of[source];
     run->address_of[slot] = run->address_of[source];

@@ -364,12 +364,21 @@ static void place_store(planner *p, dtm_op op) {
     group_of(p, weight)->busy_until = r.by_unit ? p->order.begin[r.unit] : r.last;
 }
 
+/* Of what is carried out apart and starts in another repeat than it stands in: copies, of which each has its results. */
+static int64_t early_copies(const planner *p, dtm_op op) {
+    dtm_op early = dtm_is_apart(p->module, op) ? dtm_early_place(p->module, op) : 0;
+    if (!early || dtm_fault(85)) return 1;
+    chain here = chain_of(p, op), there = chain_of(p, early);
+    return copies_from(p, &there, common_depth(&here, &there));
+}
+
 static void place_results(planner *p, dtm_op op) {
     const dtm_op_data *data = op_of(p, op);
     for (uint32_t i = 0; i < data->n_results; i++) {
         dtm_value v = data->results[i];
         if (!p->stored[v] || p->homes[v].group) continue;
         span_state s = span_of(p, v);
+        if (early_copies(p, op) > s.slots) s.slots = early_copies(p, op);
         uint32_t g = add_group(p, p->module->values[v].type, s.slots, s.begin);
         widen_by(p, &p->groups[g], &s);
         p->groups[g].latest = v;
