@@ -352,6 +352,12 @@ void dtm_run_rows(dtm_rank *rank, uint32_t index, int64_t blocks, int64_t whole,
     dtm_plan_instruction part = rank->plan->instructions[index];
     some_rows rows = {blocks, whole, begin, size};
     part.seconds *= whole ? (double)size / (double)whole : 0;
-    if (rank->options->simulate && dtm_simulate(rank, &part)) return;
-    if (blocks > 0 && size > 0) multiply(rank, &part.matmul, &rows);
+    dtm_trace_begin(rank, part.name, dtm_profile_category(part.category));
+    double started = now(), work = 0;
+    bool slept = rank->options->simulate && dtm_simulate(rank, &part);
+    if (!slept && blocks > 0 && size > 0) work = multiply(rank, &part.matmul, &rows);
+    dtm_trace_end(rank);
+    if (!rank->profile) return;
+    rank->profile[index].seconds += now() - started;
+    rank->profile[index].work += work;
 }
