@@ -48,21 +48,23 @@ static bool check_until(dtm_module *module, const char *until) {
     return false;
 }
 
+static bool run_passes(dtm_module *module, const dtm_options *options, const char *until) {
+    bool source_only = until && !*until;
+    if (!source_only && !check_until(module, until)) return false;
+    bool there = !source_only && until && module->after && !strcmp(until, dtm_string_text(module->context, module->after));
+    /* Passes and code generation trust a module: what a dump says is looked at before. */
+    bool verify = (options->verify && !source_only) || (module->after && !there);
+    if (verify && !dtm_module_verify(module)) return false;
+    if (source_only || there) return true;
+    dtm_pipeline_options pipeline = {
+        .until = until, .verify = options->verify, .validate = options->validate, .seed = options->seed};
+    return dtm_pipeline_run(module, &pipeline);
+}
+
 dtm_module *dtm_compile(dtm_context *context, const dtm_options *options, const char *until) {
     dtm_module *module = dtm_check(context, options->file, &options->check);
     if (!module) return NULL;
-    if (!check_from(module, options)) goto failed;
-    bool source_only = until && !*until;
-    if (!source_only && !check_until(module, until)) goto failed;
-    bool there = !source_only && until && module->after && !strcmp(until, dtm_string_text(context, module->after));
-    /* Passes and code generation trust a module: what a dump says is looked at before. */
-    bool verify = (options->verify && !source_only) || (module->after && !there);
-    if (verify && !dtm_module_verify(module)) goto failed;
-    if (source_only || there) return module;
-    dtm_pipeline_options pipeline = {
-        .until = until, .verify = options->verify, .validate = options->validate, .seed = options->seed};
-    if (dtm_pipeline_run(module, &pipeline)) return module;
-failed:
+    if (check_from(module, options) && run_passes(module, options, until)) return module;
     dtm_module_destroy(module);
     return NULL;
 }
@@ -238,16 +240,22 @@ int dtm_command_explain(const dtm_options *options) {
 
 int dtm_command_run(const dtm_options *options) {
     dtm_context *context = dtm_context_create();
-    dtm_module *module = dtm_compile(context, options, options->after ? options->after : "autodiff");
-    bool failed = !module;
-    if (module) {
+    /* Random inputs are as the program wants them as it is written: after every pass the same. */
+    dtm_module *source = dtm_check(context, options->file, &options->check);
+    dtm_module *module = source && check_from(source, options) ? dtm_module_clone(source) : NULL;
+    bool failed = !module || !run_passes(module, options, options->after ? options->after : "autodiff");
+    if (!failed) {
+        dtm_input_bound *bounds;
+        size_t n_bounds = dtm_input_bounds(source, dtm_context_arena(context), &bounds);
         uint64_t seed = options->seed                    ? options->seed
                         : module->settings.train.present ? module->settings.train.seed
                                                          : 1;
         dtm_interpret_options interpret = {.steps = options->steps,
                                            .seed = seed,
                                            .keep_step = options->value ? (options->steps ? options->steps : 1) : 0,
-                                           .check_storage = module->arena_bytes > 0};
+                                           .check_storage = true,
+                                           .bounds = bounds,
+                                           .n_bounds = n_bounds};
         dtm_interpretation *result = dtm_interpret(module, &interpret);
         failed = !result;
         if (result) {
@@ -259,6 +267,7 @@ int dtm_command_run(const dtm_options *options) {
     }
     failed |= dtm_report(context);
     dtm_module_destroy(module);
+    dtm_module_destroy(source);
     dtm_context_destroy(context);
     return failed;
 }
