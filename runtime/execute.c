@@ -302,8 +302,9 @@ static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *st
         return at->records ? dtm_start_apart(rank, index, status) : dtm_run_collective(rank, index, status);
     case DTM_PLAN_SEND:
     case DTM_PLAN_RECEIVE:
-        if (!rank->in_timeline) return dtm_run_message(rank, index, status);
-        return at->kind == DTM_PLAN_SEND ? dtm_start_message(rank, index, status) : dtm_finish_message(rank, index, status);
+        /* A timeline has calls that let come what is received, and wait for what is sent. */
+        if ((at->kind == DTM_PLAN_SEND || !rank->in_timeline) && !dtm_start_message(rank, index, status)) return false;
+        return (at->kind == DTM_PLAN_SEND && rank->in_timeline) || dtm_finish_message(rank, index, status);
     case DTM_PLAN_COPY:
         dtm_run_copy(rank, &at->copy);
         return true;

@@ -348,7 +348,7 @@ static bool make_apart(dtm_rank *rank, uint32_t instruction, uint32_t loop, dtm_
 static bool make_groups(dtm_rank *rank, dtm_status *status) {
     const dtm_plan *plan = rank->plan;
     enum { DEPTH = 16 };
-    uint32_t timeline_end = 0, loops[DEPTH];
+    uint32_t loops[DEPTH];
     int depth = 0;
     rank->transfers = calloc((size_t)plan->n_instructions + 1, sizeof *rank->transfers);
     rank->events = calloc((size_t)plan->n_instructions + 1, sizeof *rank->events);
@@ -364,9 +364,8 @@ static bool make_groups(dtm_rank *rank, dtm_status *status) {
         if (at->kind == DTM_PLAN_COLLECTIVE) ok = make_transfer(rank, i, status);
         uint32_t loop = depth ? loops[depth <= DEPTH ? depth - 1 : DEPTH - 1] : 0;
         if (ok && at->records) ok = make_apart(rank, i, plan->loops[loop].microbatch ? 0 : loop, status);
-        if (at->kind == DTM_PLAN_TIMELINE) timeline_end = at->timeline.end;
         if (at->kind == DTM_PLAN_SEND || at->kind == DTM_PLAN_RECEIVE) {
-            if (i < timeline_end) ok = make_requests(rank, i, status);
+            ok = make_requests(rank, i, status);
             snprintf(rank->transfers[i].label, sizeof rank->transfers[i].label, "%s of %s",
                      at->kind == DTM_PLAN_SEND ? "send" : "receive", at->name);
         }

@@ -21,7 +21,7 @@ typedef struct dtm_transfer {
     int64_t *sent, *received; /* all_to_all needs both; others one, `sent` */
     bool changes;             /* with the microbatch: counts are to be made again */
     char label[48];           /* "all_reduce of layer/d_up" */
-    /* Of a message in a timeline: requests by microbatch and buffer, and how many of a microbatch are under way. */
+    /* Of a message: requests by microbatch and buffer, and how many of a microbatch are under way. */
     dtm_request *requests;
     dtm_collective_request request; /* of a collective that was started */
     /* Of one that is carried out apart, in a repeat once a copy: those that were started and not yet waited for. */
@@ -141,9 +141,7 @@ bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_
 bool dtm_start_apart(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 bool dtm_wait_event(dtm_rank *rank, uint32_t event, dtm_status *status);
 bool dtm_wait_events(dtm_rank *rank, dtm_status *status);
-/* Sends or receives; a send returns when the other side has taken what was sent. */
-bool dtm_run_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);
-/* In a timeline, for the microbatch under way: begins to send, or lets come what is received; waits for the end of that. Its
+/* For the microbatch under way: begins to send, or lets come what is received; waits until the other side has taken it. Its
  * buffers stay as they are in between. */
 bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 bool dtm_finish_message(dtm_rank *rank, uint32_t instruction, dtm_status *status);

@@ -343,25 +343,6 @@ bool dtm_wait_events(dtm_rank *rank, dtm_status *status) {
 
 /* ---- messages ---- */
 
-bool dtm_run_message(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
-    const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
-    const dtm_plan_message *m = &at->message;
-    dtm_group *group = m->backward ? rank->backward : rank->forward;
-    bool ok = true;
-    dtm_group_label(group, rank->transfers[instruction].label);
-    for (uint32_t i = 0; ok && i < m->buffers.count; i++) {
-        uint32_t buffer = m->buffers.items[i];
-        dtm_box box = dtm_rank_box(rank, buffer);
-        int64_t bytes = dtm_box_elements(&box) * dtm_plan_dtype_bytes(rank->plan->buffers[buffer].dtype);
-        void *data = dtm_rank_buffer(rank, buffer);
-        if (!bytes) continue;
-        ok = at->kind == DTM_PLAN_SEND ? dtm_send(group, (int)m->peer, data, bytes, status)
-                                       : dtm_receive(group, (int)m->peer, data, bytes, status);
-    }
-    dtm_group_label(group, NULL);
-    return ok;
-}
-
 bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
     const dtm_plan_message *m = &at->message;
@@ -371,7 +352,7 @@ bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status)
     bool ok = true;
     t->started[rank->microbatch] = 0;
     dtm_group_label(group, t->label);
-    dtm_group_microbatch(group, rank->microbatch);
+    dtm_group_microbatch(group, rank->plan->microbatches > 1 ? rank->microbatch : -1);
     for (uint32_t i = 0; ok && i < m->buffers.count; i++) {
         uint32_t buffer = m->buffers.items[i];
         dtm_box box = dtm_rank_box(rank, buffer);
