@@ -178,9 +178,18 @@ static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_na
     if (rounds_span.file && !take_rounds(c, &rule, rounds, rounds_span)) return false;
     if (chunks && !dtm_section_whole(c, chunks, "`chunks`", 1, &rule.chunks)) return false;
     int64_t ranks = settings->mesh.axes[rule.axis].size;
+    if (ranks > DTM_TIMELINE_RANKS) {
+        const char *axis = dtm_checker_text(c, s->name.text);
+        dtm_error(c->context, s->span, 413, "a pipeline has at most %d ranks, and the axis `%s` has %lld", DTM_TIMELINE_RANKS,
+                  axis, (long long)ranks);
+        dtm_help(c->context, "make `%s` shorter, %s = %d at most; another axis that splits the batch can have the other ranks",
+                 axis, axis, DTM_TIMELINE_RANKS);
+        return false;
+    }
     if (rule.chunks > DTM_TIMELINE_RANKS / ranks) {
         dtm_error(c->context, s->span, 413, "a pipeline has at most %d stages, not %lld ranks with %lld each",
                   DTM_TIMELINE_RANKS, (long long)ranks, (long long)rule.chunks);
+        dtm_help(c->context, "chunks = %lld at most", (long long)(DTM_TIMELINE_RANKS / ranks));
         return false;
     }
     if (stages && !read_stages(c, stages, &rule)) return false;
@@ -507,7 +516,8 @@ bool dtm_section_parallel(dtm_checker *c, const dtm_entries *sets) {
         for (size_t i = 0; i < c->parallels[p]->block->count; i++)
             good &= read_rule(c, c->parallels[p]->block->items[i], &names, sets);
     const dtm_expr *set = dtm_entries_find(c, sets, "microbatches");
-    if (set && !settings->pipeline.present) good &= read_microbatches(c, set, set->span);
+    /* of a pipeline that is wrong itself it was read with that */
+    if (set && good && !settings->pipeline.present) good &= read_microbatches(c, set, set->span);
     for (size_t i = 0; i < DTM_COUNT(pipeline_words) && good && !settings->pipeline.present; i++) {
         const dtm_expr *of_pipeline = dtm_entries_find(c, sets, pipeline_words[i]);
         if (!of_pipeline || of_pipeline == set) continue;

@@ -48,6 +48,8 @@ int stage_highest(const stages *s) {
 
 /* ---- the cut ---- */
 
+enum { MOST_EDITED = 64 }; /* a list of more entries, or one that is further off, is not suggested */
+
 /* How many copies the repeat has; 0: there is none of that name. */
 static int64_t copies_of_repeat(const dtm_module *module, dtm_string name) {
     for (dtm_op op = 1; op < module->n_ops; op++) {
@@ -55,6 +57,23 @@ static int64_t copies_of_repeat(const dtm_module *module, dtm_string name) {
         if (data->region && data->kind == DTM_OP_REPEAT && data->attributes.name == name) return data->attributes.copies;
     }
     return 0;
+}
+
+/* The list nearest to the one given that adds up to all copies: what lacks goes to the smallest stages, what is too much is taken
+ * from the largest. */
+static void suggest_stages(const stages *s, int64_t copies, int64_t given) {
+    size_t n = s->rule->n_stages;
+    int64_t *list = dtm_arena_alloc(s->scratch, n * sizeof *list);
+    memcpy(list, s->rule->stages, n * sizeof *list);
+    for (; given != copies; given += given < copies ? 1 : -1) {
+        size_t chosen = 0;
+        for (size_t k = 1; k < n; k++)
+            if (given < copies ? list[k] < list[chosen] : list[k] > list[chosen]) chosen = k;
+        list[chosen] += given < copies ? 1 : -1;
+    }
+    dtm_text text = {.arena = s->scratch};
+    for (size_t k = 0; k < n; k++) dtm_text_printf(&text, "%s%lld", k ? ", " : "", (long long)list[k]);
+    dtm_help(s->module->context, "stages = [%s], or leave it out: stages are then balanced by cost", text.data);
 }
 
 /* The copies of each stage: as given, as found with the timeline, or balanced; as even as they can be where the program cannot
@@ -81,8 +100,10 @@ static bool cut(stages *s, int64_t copies, const dtm_timeline_problem *problem) 
         given += size;
     }
     if (given == copies && copies > 0) return true;
-    dtm_error(context, s->rule->span, 413, "`stages` adds up to %lld copies, and `%s` has %lld", (long long)given,
-              dtm_string_text(context, s->rule->repeat), (long long)copies);
+    dtm_error(context, s->rule->span, 413, "`stages` adds up to %lld cop%s, and `%s` has %lld", (long long)given,
+              given == 1 ? "y" : "ies", dtm_string_text(context, s->rule->repeat), (long long)copies);
+    if (copies > 0 && given - copies < MOST_EDITED && copies - given < MOST_EDITED && s->count <= MOST_EDITED)
+        suggest_stages(s, copies, given);
     return false;
 }
 

@@ -249,8 +249,17 @@ static bool defined(dtm_context *context, dtm_span span, const schedule *s, int 
                           : dtm_arena_printf(arena, "chunks = %d, or schedule = 1f1b", s->chunks));
         return false;
     }
-    if ((int64_t)p * m > DTM_TIMELINE_TASKS / 3 / (v ? v : s->chunks) || p > DTM_TIMELINE_RANKS) {
-        not_defined(context, span, "a timeline of more tasks than can be counted", "fewer microbatches");
+    if (p > DTM_TIMELINE_RANKS) {
+        not_defined(context, span, dtm_arena_printf(arena, "a pipeline has at most %d ranks, not %d", DTM_TIMELINE_RANKS, p),
+                    "fewer ranks");
+        return false;
+    }
+    int most = DTM_TIMELINE_TASKS / 3 / (v ? v : s->chunks) / p;
+    if (m > most) {
+        not_defined(context, span,
+                    dtm_arena_printf(arena, "%d microbatches on %d rank%s are more tasks than a timeline can have", m, p,
+                                     p == 1 ? "" : "s"),
+                    dtm_arena_printf(arena, "microbatches = %d at most", most));
         return false;
     }
     if (s->any_chunks && v == 1) {

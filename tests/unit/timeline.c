@@ -268,7 +268,10 @@ static void test_not_defined(void) {
          "error[E0902]: there is no schedule `zigzag`\n"
          "   help: gpipe, 1f1b, interleaved, zbh1, zbv, dualpipe, dualpipev or auto\n"},
         {"gpipe", 4, 0, 0, "error[E0902]: a pipeline has at least one rank, one microbatch and one chunk\n"},
-        {"gpipe", 60000, 60000, 0, "error[E0902]: a timeline of more tasks than can be counted\n   help: fewer microbatches\n"},
+        {"gpipe", 60000, 60000, 0, "error[E0902]: a pipeline has at most 4096 ranks, not 60000\n   help: fewer ranks\n"},
+        {"gpipe", 4000, 60000, 0,
+         "error[E0902]: 60000 microbatches on 4000 ranks are more tasks than a timeline can have\n"
+         "   help: microbatches = 1398 at most\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dtm_context *context = dtm_context_create();
