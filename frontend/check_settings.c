@@ -398,9 +398,10 @@ static const char *const set_of_pipeline[] = {"schedule", "chunks", "stages"};
 
 /* The same of a pipeline: read as one of its settings. */
 static bool parse_set_of_pipeline(dtm_checker *c, const char *option, const char *key, const char *value, dtm_entries *sets) {
-    const char *text = dtm_arena_printf(c->arena, "parallel { pp splits layer with %s = %s }\n", key, value);
+    static const char before[] = "parallel { pp splits layer with ";
+    const char *text = dtm_arena_printf(c->arena, "%s%s=%s }\n", before, key, value);
     size_t errors = dtm_error_count(c->context);
-    const dtm_ast *ast = dtm_parse(c->context, dtm_source_add(c->context, "--set", text, strlen(text)));
+    const dtm_ast *ast = dtm_parse(c->context, dtm_source_add_option(c->context, "--set", option, before, text));
     if (dtm_error_count(c->context) != errors) return false;
     const dtm_statement *parallel = ast && ast->block->count == 1 ? ast->block->items[0] : NULL;
     const dtm_statement *s = parallel && parallel->block && parallel->block->count == 1 ? parallel->block->items[0] : NULL;
@@ -417,9 +418,10 @@ static bool parse_set_of_pipeline(dtm_checker *c, const char *option, const char
 
 /* Read as a line of `train`, so that a value may be whatever stands there. */
 static bool parse_set(dtm_checker *c, const char *option, const char *key, const char *value, dtm_entries *sets) {
-    const char *text = dtm_arena_printf(c->arena, "train { %s %s }\n", key, value);
+    static const char before[] = "train { ";
+    const char *text = dtm_arena_printf(c->arena, "%s%s %s }\n", before, key, value);
     size_t errors = dtm_error_count(c->context);
-    const dtm_ast *ast = dtm_parse(c->context, dtm_source_add(c->context, "--set", text, strlen(text)));
+    const dtm_ast *ast = dtm_parse(c->context, dtm_source_add_option(c->context, "--set", option, before, text));
     if (dtm_error_count(c->context) != errors) return false;
     const dtm_statement *train = ast && ast->block->count == 1 ? ast->block->items[0] : NULL;
     const dtm_statement *s = train && train->block && train->block->count == 1 ? train->block->items[0] : NULL;

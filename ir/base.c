@@ -103,6 +103,8 @@ typedef struct source {
     size_t length;
     uint32_t *lines; /* byte offset of each line's first byte */
     size_t n_lines, cap_lines;
+    const char *shown; /* of an option: its text, which begins at byte `shown_at` of `text`; NULL: of a file */
+    uint32_t shown_at;
 } source;
 
 typedef struct diagnostic {
@@ -133,7 +135,7 @@ dtm_context *dtm_context_create(void) {
     context->table_size = 1024;
     context->table = dtm_arena_alloc(arena, context->table_size * sizeof *context->table);
     DTM_PUSH(arena, context->strings, context->n_strings, context->cap_strings, "");
-    DTM_PUSH(arena, context->sources, context->n_sources, context->cap_sources, ((source){"", "", 0, NULL, 0, 0}));
+    DTM_PUSH(arena, context->sources, context->n_sources, context->cap_sources, ((source){.name = "", .text = ""}));
     return context;
 }
 
@@ -290,6 +292,14 @@ uint32_t dtm_source_add(dtm_context *context, const char *name, const char *text
     return (uint32_t)(context->n_sources - 1);
 }
 
+uint32_t dtm_source_add_option(dtm_context *context, const char *name, const char *option, const char *before,
+                               const char *text) {
+    uint32_t file = dtm_source_add(context, name, text, strlen(text));
+    context->sources[file].shown = dtm_arena_strdup(context->arena, option);
+    context->sources[file].shown_at = (uint32_t)strlen(before);
+    return file;
+}
+
 const char *dtm_source_name(const dtm_context *context, uint32_t file) {
     return context->sources[file].name;
 }
@@ -393,6 +403,17 @@ static void print_excerpt(const dtm_context *context, FILE *out, dtm_span span, 
     fputc('\n', out);
 }
 
+/* The option as it was given, with carets below what of it is meant. */
+static void print_option(const source *s, FILE *out, dtm_span span) {
+    uint32_t length = (uint32_t)strlen(s->shown), begin = span.begin > s->shown_at ? span.begin - s->shown_at : 0;
+    uint32_t end = span.end > s->shown_at ? span.end - s->shown_at : 0;
+    if (begin >= length) begin = length ? length - 1 : 0;
+    if (end > length) end = length;
+    fprintf(out, "      | %s %s\n      | %*s", s->name, s->shown, (int)(strlen(s->name) + 1 + begin), "");
+    for (uint32_t i = begin; i == begin || i < end; i++) fputc('^', out);
+    fputc('\n', out);
+}
+
 void dtm_diagnostics_print(dtm_context *context, FILE *out, bool colour) {
     for (size_t i = 0; i < context->n_diagnostics; i++) {
         const diagnostic *d = &context->diagnostics[i];
@@ -403,7 +424,10 @@ void dtm_diagnostics_print(dtm_context *context, FILE *out, bool colour) {
         }
         uint32_t line = 0, column = 0;
         bool excerpt = d->span.file && context->sources[d->span.file].length >= d->span.begin;
-        if (d->span.file) {
+        const source *given = context->sources[d->span.file].shown ? &context->sources[d->span.file] : NULL;
+        if (given) {
+            fprintf(out, "%s%s:%s ", bold, given->name, off);
+        } else if (d->span.file) {
             dtm_source_position(context, d->span.file, d->span.begin, &line, &column);
             fprintf(out, "%s%s:%u:%u:%s ", bold, dtm_source_name(context, d->span.file), line, column, off);
         }
@@ -414,7 +438,8 @@ void dtm_diagnostics_print(dtm_context *context, FILE *out, bool colour) {
         bool error = d->severity == DTM_ERROR;
         fprintf(out, "%s%s[%c%04d]:%s %s\n", colour ? (error ? "\033[1;31m" : "\033[1;35m") : "",
                 error ? "error" : "warning", error ? 'E' : 'W', d->code, off, d->message);
-        if (excerpt) print_excerpt(context, out, d->span, line, column);
+        if (given) print_option(given, out, d->span);
+        else if (excerpt) print_excerpt(context, out, d->span, line, column);
     }
     context->n_diagnostics = 0;
 }

@@ -78,6 +78,10 @@ void dtm_text_number(dtm_text *text, double number);
 
 /* Registers a file's text (copied) under the name diagnostics show; the handle is > 0. The first is the root file. */
 uint32_t dtm_source_add(dtm_context *context, const char *name, const char *text, size_t length);
+/* The same of a text made of an option of the command line, `--set x=1`: it has `before`, then as many bytes as the option, and
+ * diagnostics show the option alone. */
+uint32_t dtm_source_add_option(dtm_context *context, const char *name, const char *option, const char *before,
+                               const char *text);
 const char *dtm_source_name(const dtm_context *context, uint32_t file);
 const char *dtm_source_text(const dtm_context *context, uint32_t file, size_t *length);
 /* Line and column (both from 1) of a byte offset. */
