@@ -30,6 +30,23 @@ char *dtm_read_stream(FILE *file, size_t *length) {
     return text;
 }
 
+static char *read_text(const char *path, size_t *length) {
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    char *text = file ? dtm_read_stream(file, length) : NULL;
+    int error = errno;
+    if (file && file != stdin) fclose(file);
+    errno = error;
+    return text;
+}
+
+static char *read_root(const dtm_checker *c, const char *path, size_t *length) {
+    if (!c->options->text) return read_text(path, length);
+    *length = c->options->length;
+    char *copy = malloc(*length + 1);
+    if (copy) memcpy(copy, c->options->text, *length);
+    return copy;
+}
+
 static bool read_file(dtm_checker *c, const char *path, dtm_string name, dtm_span from);
 
 static const char *beside(dtm_checker *c, const char *path, const char *other) {
@@ -54,11 +71,9 @@ static bool read_used(dtm_checker *c, const char *path, const dtm_ast *ast) {
 static bool read_file(dtm_checker *c, const char *path, dtm_string name, dtm_span from) {
     for (size_t i = 0; i < c->n_files; i++)
         if (strcmp(c->files[i].path, path) == 0) return true;
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
     size_t length = 0;
-    char *text = file ? dtm_read_stream(file, &length) : NULL;
+    char *text = c->n_files ? read_text(path, &length) : read_root(c, path, &length);
     int error = errno;
-    if (file && file != stdin) fclose(file);
     if (!text) {
         dtm_error(c->context, from, 205, "cannot read %s: %s", path, strerror(error));
         if (from.file) dtm_help(c->context, "the path is relative to the folder of %s", dtm_source_name(c->context, from.file));
@@ -343,6 +358,12 @@ static bool check_defines(dtm_checker *c) {
 }
 
 static bool check_program(dtm_checker *c) {
+    if (c->dump && c->options->n_defines) {
+        const char *define = c->options->defines[0], *after = dtm_checker_text(c, c->module->after);
+        dtm_error(c->context, (dtm_span){0, 0, 0}, 206, "-D %s: the program is a dump, made for the sizes that it names", define);
+        dtm_help(c->context, "give -D where the dump is made: dtmc ir FILE -D %s --after %s", define, after);
+        return false;
+    }
     bool *done = dtm_arena_alloc(c->arena, c->n_files * sizeof *done);
     bool good = declare_file(c, 0, done);
     good &= check_defines(c);

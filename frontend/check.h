@@ -11,6 +11,8 @@ typedef struct dtm_check_options {
     const char *mesh;          /* "dp=4,tp=2", or NULL */
     const char *const *sets;   /* "steps=20" */
     size_t n_sets;
+    const char *text; /* of the file, `length` bytes, where it has been read; NULL: it has not */
+    size_t length;
 } dtm_check_options;
 
 /* The module of the file at `path` ("-": standard input), or NULL after errors (they stand in the context). Warnings may

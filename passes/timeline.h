@@ -151,7 +151,9 @@ bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timel
 
 /* ---- timeline_draw.c, timeline_svg.c, timeline_json.c: seeing it ---- */
 
-/* A row a rank, at most `columns` wide (0: 100): F B I W and numbers of microbatches, small letters for odd chunks, `X` or
+enum { DTM_TIMELINE_NARROWEST = 46 };
+
+/* A row a rank, at most `columns` wide (0: 100; never narrower than DTM_TIMELINE_NARROWEST): F B I W and numbers of microbatches, small letters for odd chunks, `X` or
  * both for a pair, `.` idle, `~` idle while a message is on its way; then bubble, exposed communication and memory. */
 void dtm_timeline_draw_text(const dtm_timeline *timeline, const dtm_timeline_costs *costs, const dtm_timeline_times *times,
                             int columns, bool colour, dtm_text *text);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LABEL = 9, STATS = 17, NARROWEST = 20 };
+enum { LABEL = 9, STATS = 17, NARROWEST = DTM_TIMELINE_NARROWEST - LABEL - STATS };
 
 typedef struct canvas {
     const dtm_timeline *timeline;

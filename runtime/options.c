@@ -68,7 +68,7 @@ static const char eval_text[] =
     "    --data F               as for train; a flat file is read once, to its last whole batch\n"
     "    --tokens u16|u32       F is a flat file of such tokens, little endian\n"
     "    --load F.safetensors   the weights; without it, the program's initial ones\n"
-    "    --steps N              only the first N batches\n"
+    "    --steps N              only the first N batches; there must be as many\n"
     "    --seed N               of the initial weights\n"
     "    --log F.jsonl          a header, then the loss of each batch\n"
     "    --profile              at the end, where the time went\n"
@@ -276,6 +276,7 @@ static bool finish(dtm_options *o, dtm_status *status) {
     if (o->links && !o->local)
         return dtm_status_fail(status, "--links is for --local: with mpirun messages go over the links that there are");
     if (o->simulate && !o->local) return dtm_status_fail(status, "--simulate is for --local: add it");
+    if (o->simulate && o->threads) return dtm_status_fail(status, "with --simulate nothing is computed: leave out --threads");
     const char *file = o->load ? "--load" : o->save_weights ? "--save-weights" : o->save_grads ? "--save-grads" : NULL;
     if (o->simulate && (file || o->check_replicas))
         return dtm_status_fail(status, "with --simulate nothing is computed: leave out %s", file ? file : "--check-replicas");
@@ -316,8 +317,11 @@ bool dtm_options_parse(int argc, char **argv, dtm_options *out, dtm_status *stat
         }
         if (!take(out, flags, bit, &i, status)) return false;
     }
-    if (!bit && out->command == DTM_COMMAND_HELP && argc > 2)
-        for (int i = 0; i < 3; i++)
+    if (!bit && argc > 2) {
+        for (int i = 0; i < 3 && out->command == DTM_COMMAND_HELP; i++)
             if (!strcmp(argv[2], commands[i].name)) out->about = argv[2];
+        const char *extra = !out->about ? argv[2] : argc > 3 ? argv[3] : NULL;
+        if (extra) return dtm_status_fail(status, "`%s` is not understood after `%s`", extra, out->about ? out->about : argv[1]);
+    }
     return finish(out, status);
 }

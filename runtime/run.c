@@ -83,10 +83,19 @@ static bool open_data(session *s, dtm_status *status) {
 }
 
 static bool choose_steps(session *s, dtm_status *status) {
-    if (s->steps <= 0) s->steps = dtm_data_steps(s->rank.data);
+    int64_t there = dtm_data_steps(s->rank.data), first = s->rank.options->trace_first;
+    const char *path = s->rank.options->data;
+    if (s->steps <= 0) s->steps = there;
+    if (s->rank.forward_only && there == 0) s->steps = 0;
+    if (s->rank.forward_only && there > 0 && s->steps > there)
+        return dtm_status_fail(status, "%s holds %lld batch%s, fewer than --steps %lld", path, (long long)there,
+                               there == 1 ? "" : "es", (long long)s->steps);
+    if (s->steps > 0 && first > s->steps)
+        return dtm_status_fail(status, "--trace-steps begins at step %lld, and there %s %lld", (long long)first,
+                               s->steps == 1 ? "is" : "are", (long long)s->steps);
     if (s->steps > 0) return true;
     return dtm_status_fail(status, "%s holds less than one batch: fewer samples than sequences in a step",
-                           s->rank.options->data);
+                           path);
 }
 
 /* Tokens are counted by the input of that name, else by the first of whole numbers. */
@@ -201,7 +210,8 @@ static bool finish(session *s, dtm_status *status) {
     s->log = NULL;
     if (!dtm_log_close(log, status)) return false;
     if (is_first(s) && rank->forward_only)
-        printf("loss %.6f, the mean of %lld batches\n", s->loss_sum / (double)s->steps, (long long)s->steps);
+        printf("loss %.6f, the mean of %lld batch%s\n", s->loss_sum / (double)s->steps, (long long)s->steps,
+               s->steps == 1 ? "" : "es");
     if (is_first(s) && rank->options->check_replicas)
         printf("replicas: %lld comparisons, equal in every bit\n", (long long)rank->replicas_compared);
     if (is_first(s)) dtm_profile_print(rank, s->steps, s->seconds);

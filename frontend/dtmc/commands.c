@@ -8,9 +8,20 @@
 #include "passes/pipeline.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+int dtm_misuse(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "dtmc ");
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    return 2;
+}
 
 bool dtm_report(dtm_context *context) {
     fflush(stdout);
@@ -81,6 +92,8 @@ static bool write_back(const char *path, const dtm_text *out) {
 
 int dtm_command_fmt(const dtm_options *options) {
     size_t length;
+    if (options->check_only && options->write) return dtm_misuse("fmt: --check writes nothing: leave out one of --check, --write");
+    if (options->write && !strcmp(options->file, "-")) return dtm_misuse("fmt: --write writes a file back, and `-` is none");
     char *text = dtm_read_file(options->file, &length);
     if (!text) return 1;
     dtm_context *context = dtm_context_create();
@@ -95,7 +108,7 @@ int dtm_command_fmt(const dtm_options *options) {
         if (options->check_only && !same) {
             fprintf(stderr, "%s: not as `dtmc fmt` prints it\n", options->file);
             failed = true;
-        } else if (options->write && !standard) {
+        } else if (options->write) {
             failed = !same && !write_back(options->file, &out);
         } else if (!options->check_only && out.length) {
             fwrite(out.data, 1, out.length, stdout);
@@ -179,7 +192,14 @@ static char *dump_of(const dtm_options *options, const char *after, dtm_arena *a
     return text;
 }
 
-int dtm_command_ir(const dtm_options *options) {
+int dtm_command_ir(const dtm_options *given) {
+    dtm_options copy = *given;
+    const dtm_options *options = &copy;
+    char *source = NULL; /* of standard input, which may be compiled twice */
+    if (given->diff && !strcmp(given->file, "-")) {
+        copy.check.text = source = dtm_read_file("-", &copy.check.length);
+        if (!source) return 1;
+    }
     dtm_arena *arena = dtm_arena_create();
     char *text = dump_of(options, options->after, arena), *before = NULL;
     bool failed = !text;
@@ -194,6 +214,7 @@ int dtm_command_ir(const dtm_options *options) {
         fputs(text, stdout);
     }
     dtm_arena_destroy(arena);
+    free(source);
     return failed;
 }
 
@@ -217,6 +238,8 @@ static bool is_code(const char *text) {
 }
 
 int dtm_command_explain(const dtm_options *options) {
+    if (is_code(options->file) && options->first_flag)
+        return dtm_misuse("explain: %s is of a program, and %s a code: leave out one of the two", options->first_flag, options->file);
     if (is_code(options->file)) return explain_code(options->file);
     dtm_context *context = dtm_context_create();
     dtm_module *source = dtm_compile(context, options, ""), *module = source ? dtm_module_clone(source) : NULL;
@@ -247,7 +270,7 @@ int dtm_command_run(const dtm_options *options) {
     if (!failed) {
         dtm_input_bound *bounds;
         size_t n_bounds = dtm_input_bounds(source, dtm_context_arena(context), &bounds);
-        uint64_t seed = options->seed                    ? options->seed
+        uint64_t seed = options->seed_given              ? options->seed
                         : module->settings.train.present ? module->settings.train.seed
                                                          : 1;
         dtm_interpret_options interpret = {.steps = options->steps,
@@ -262,6 +285,7 @@ int dtm_command_run(const dtm_options *options) {
             dtm_text out = {.arena = dtm_context_arena(context)};
             dtm_interpretation_print(result, options->value, &out);
             if (out.data) fputs(out.data, stdout);
+            else if (options->value) failed = true, fprintf(stderr, "dtmc run: there is no value `%s`\n", options->value);
             dtm_interpretation_destroy(result);
         }
     }

@@ -9,10 +9,11 @@ enum { DTM_MOST_OPTIONS = 64 };
 
 typedef struct dtm_options {
     const char *file; /* the positional argument */
-    const char *defines[DTM_MOST_OPTIONS], *sets[DTM_MOST_OPTIONS];
+    const char *defines[DTM_MOST_OPTIONS + 1], *sets[DTM_MOST_OPTIONS + 1];
     dtm_check_options check; /* points into the above */
     const char *output, *emit, *target, *after, *from, *only, *value, *format, *model;
-    bool check_only, write, json, verify, validate, diff, memory, draft;
+    const char *first_flag; /* of those given; NULL: none */
+    bool check_only, write, json, verify, validate, diff, draft, seed_given;
     int64_t steps, columns;
     uint64_t seed;
 } dtm_options;
@@ -28,6 +29,8 @@ int dtm_command_passes(const dtm_options *options);
 
 /* Checks the file and runs passes up to `until` (NULL: all; "" : none). NULL after errors, which are printed. */
 dtm_module *dtm_compile(dtm_context *context, const dtm_options *options, const char *until);
+/* Says that a command line asks for what does not go together. The exit status: 2. */
+int dtm_misuse(const char *format, ...) DTM_PRINTF(1, 2);
 /* Prints what has been reported; returns whether there was an error. */
 bool dtm_report(dtm_context *context);
 /* Whether the contracts of `expect` hold; of a pipeline on each of its ranks. Warns of what is odd on the first of them. */

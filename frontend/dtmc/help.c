@@ -55,7 +55,9 @@ static const struct {
     {"check",
      "dtmc check FILE: takes a program through all that `dtmc build` does with it, short of compiling the kernels, and says\n"
      "what is wrong: each error with its line, its cause and a way out; then contracts (`expect`) that do not hold, and\n"
-     "warnings. Nothing is written.\n",
+     "warnings. Nothing is written.\n"
+     "\n"
+     "    --from PASS       FILE is a dump taken after PASS\n",
      1},
     {"fmt",
      "dtmc fmt FILE: prints a program in canonical style; comments stay.\n"
@@ -82,6 +84,7 @@ static const struct {
      "change that would remove it; then what a rank holds in memory, by kind.\n"
      "\n"
      "    --json            the same for programs\n"
+     "    --from PASS       FILE is a dump taken after PASS\n"
      "\n"
      "dtmc explain E0304: what an error means and how to get rid of it.\n",
      1},
@@ -91,6 +94,7 @@ static const struct {
      "double precision, and prints loss, gradient norm and gradients. It is the judge of every pass, slow and simple.\n"
      "\n"
      "    --after PASS      run it as it is after PASS\n"
+     "    --from PASS       FILE is a dump taken after PASS\n"
      "    --steps N         training steps (1)\n"
      "    --seed N          of weights and inputs (that of `train`)\n"
      "    --value NAME      print this weight, gradient or value whole\n",
@@ -103,8 +107,9 @@ static const struct {
      "\n"
      "    --format F        text (as wide as the terminal), svg, json (Chrome's and Perfetto's trace format), or orders:\n"
      "                      the order itself, a line a rank, that can be edited and given as FILE\n"
-     "    --columns N       of text, at most\n"
+     "    --columns N       of text, at most; 46 at least\n"
      "    -o OUT            write it there\n"
+     "    --from PASS       FILE is a dump taken after PASS\n"
      "\n"
      "    dtmc timeline llama.dtm --set schedule=zbh1 --set microbatches=16\n"
      "\n"

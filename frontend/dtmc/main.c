@@ -2,6 +2,7 @@
 #include "frontend/dtmc/commands.h"
 
 #include "frontend/dtmc/help.h"
+#include "passes/timeline.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -38,10 +39,10 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 /* ---- flags ---- */
 
 static void set_define(dtm_options *o, const char *value) {
-    if (o->check.n_defines < DTM_MOST_OPTIONS) o->defines[o->check.n_defines++] = value;
+    if (o->check.n_defines <= DTM_MOST_OPTIONS) o->defines[o->check.n_defines++] = value;
 }
 static void set_set(dtm_options *o, const char *value) {
-    if (o->check.n_sets < DTM_MOST_OPTIONS) o->sets[o->check.n_sets++] = value;
+    if (o->check.n_sets <= DTM_MOST_OPTIONS) o->sets[o->check.n_sets++] = value;
 }
 static void set_mesh(dtm_options *o, const char *value) {
     o->check.mesh = value;
@@ -72,6 +73,7 @@ static void set_steps(dtm_options *o, const char *value) {
 }
 static void set_seed(dtm_options *o, const char *value) {
     o->seed = strtoull(value, NULL, 10);
+    o->seed_given = true;
 }
 static void set_format(dtm_options *o, const char *value) {
     o->format = value;
@@ -103,46 +105,43 @@ static void set_diff(dtm_options *o, const char *value) {
 static void set_draft(dtm_options *o, const char *value) {
     (void)value, o->draft = true;
 }
-static void set_memory(dtm_options *o, const char *value) {
-    (void)value, o->memory = true;
-}
 
 typedef struct flag {
     const char *name;
     int commands;
-    bool number, takes_value;
+    bool takes_value;
     void (*set)(dtm_options *, const char *);
+    unsigned long long least, most; /* of a number */
 } flag;
 
 static const flag flags[] = {
-    {"-D", COMPILES, false, true, set_define},
-    {"--mesh", COMPILES, false, true, set_mesh},
-    {"--set", COMPILES, false, true, set_set},
-    {"-o", BUILD | TIMELINE, false, true, set_output},
-    {"--emit", BUILD, false, true, set_emit},
-    {"--target", BUILD, false, true, set_target},
-    {"--after", IR | RUN, false, true, set_after},
-    {"--from", BUILD | IR | RUN | EXPLAIN, false, true, set_from},
-    {"--only", IR, false, true, set_only},
-    {"--diff", IR, false, false, set_diff},
-    {"--format", TIMELINE, false, true, set_format},
-    {"--columns", TIMELINE, true, true, set_columns},
-    {"--model", TIMELINE, false, true, set_model},
-    {"--value", RUN, false, true, set_value},
-    {"--steps", RUN, true, true, set_steps},
-    {"--seed", RUN, true, true, set_seed},
-    {"--check", FMT, false, false, set_check},
-    {"--write", FMT, false, false, set_write},
-    {"--json", EXPLAIN, false, false, set_json},
-    {"--memory", EXPLAIN, false, false, set_memory},
-    {"--draft", BUILD, false, false, set_draft},
-    {"--verify", COMPILES, false, false, set_verify},
-    {"--validate", COMPILES, false, false, set_validate},
+    {"-D", COMPILES, true, set_define, 0, 0},
+    {"--mesh", COMPILES, true, set_mesh, 0, 0},
+    {"--set", COMPILES, true, set_set, 0, 0},
+    {"-o", BUILD | TIMELINE, true, set_output, 0, 0},
+    {"--emit", BUILD, true, set_emit, 0, 0},
+    {"--target", BUILD, true, set_target, 0, 0},
+    {"--after", IR | RUN, true, set_after, 0, 0},
+    {"--from", COMPILES, true, set_from, 0, 0},
+    {"--only", IR, true, set_only, 0, 0},
+    {"--diff", IR, false, set_diff, 0, 0},
+    {"--format", TIMELINE, true, set_format, 0, 0},
+    {"--columns", TIMELINE, true, set_columns, DTM_TIMELINE_NARROWEST, 10000},
+    {"--model", TIMELINE, true, set_model, 0, 0},
+    {"--value", RUN, true, set_value, 0, 0},
+    {"--steps", RUN, true, set_steps, 1, INT32_MAX},
+    {"--seed", RUN, true, set_seed, 0, UINT64_MAX},
+    {"--check", FMT, false, set_check, 0, 0},
+    {"--write", FMT, false, set_write, 0, 0},
+    {"--json", EXPLAIN, false, set_json, 0, 0},
+    {"--draft", BUILD, false, set_draft, 0, 0},
+    {"--verify", COMPILES, false, set_verify, 0, 0},
+    {"--validate", COMPILES, false, set_validate, 0, 0},
 };
 enum { N_FLAGS = sizeof flags / sizeof *flags };
 
 static int misuse(const char *command, const char *format, const char *what) {
-    fprintf(stderr, "dtmc %s: ", command);
+    fprintf(stderr, "dtmc%s%s: ", *command ? " " : "", command);
     fprintf(stderr, format, what);
     fprintf(stderr, "; `dtmc %s%s--help` tells more\n", command, *command ? " " : "");
     return 2;
@@ -162,8 +161,14 @@ static const flag *find_flag(const char *argument, int command, const char **val
     return NULL;
 }
 
-static bool is_number(const char *text) {
-    return *text && !text[strspn(text, "0123456789")];
+/* A whole number within the flag's limits, else misused. */
+static int check_number(const char *command, const flag *f, const char *text) {
+    errno = 0;
+    unsigned long long number = *text && !text[strspn(text, "0123456789")] ? strtoull(text, NULL, 10) : (errno = EINVAL, 0);
+    if (!errno && number >= f->least && number <= f->most) return 0;
+    char why[96];
+    snprintf(why, sizeof why, "`%s` wants a whole number from %llu to %llu, not `%%s`", f->name, f->least, f->most);
+    return misuse(command, why, text);
 }
 
 static int parse_flags(int index, int argc, char **argv, dtm_options *options) {
@@ -181,8 +186,11 @@ static int parse_flags(int index, int argc, char **argv, dtm_options *options) {
             if (i + 1 == argc) return misuse(command, "`%s` needs a value", argument);
             value = argv[++i];
         }
-        if (f->number && !is_number(value)) return misuse(command, "`%s` is no number", value);
+        int status = f->most ? check_number(command, f, value) : 0;
+        if (status) return status;
         f->set(options, value);
+        if (!options->first_flag) options->first_flag = f->name;
+        if (options->check.n_defines + options->check.n_sets > DTM_MOST_OPTIONS) return misuse(command, "too many `%s`", f->name);
     }
     return 0;
 }
@@ -209,6 +217,7 @@ int main(int argc, char **argv) {
     options.check.sets = options.sets;
     int status = parse_flags(index, argc, argv, &options);
     if (status) return status;
+    if (options.file && commands[index].bit == PASSES) return misuse("passes", "it takes no file, what is `%s`?", options.file);
     if (!options.file && commands[index].bit != PASSES) return misuse(commands[index].name, "%s", "which file?");
     status = commands[index].run(&options);
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;

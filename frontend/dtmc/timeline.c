@@ -41,9 +41,11 @@ static bool is_orders(const char *text, size_t length) {
     return line[0] == '#' && strstr(line, " P=") && strstr(line, " placement=");
 }
 
-static bool compile(drawing *d, const char *file) {
+static bool compile(drawing *d, const char *file, const char *text, size_t length) {
     dtm_options options = *d->options;
     options.file = file;
+    options.check.text = text;
+    options.check.length = length;
     d->module = dtm_compile(d->context, &options, "fuse");
     if (!d->module) return false;
     if (!d->module->settings.pipeline.present) {
@@ -73,7 +75,7 @@ static bool read_orders(drawing *d, const char *text, size_t length) {
         unit_costs(d);
         return true;
     }
-    if (!compile(d, d->options->model)) return false;
+    if (!compile(d, d->options->model, NULL, 0)) return false;
     const dtm_timeline *of = d->timeline;
     bool same = of->ranks == t->ranks && of->chunks == t->chunks && of->microbatches == t->microbatches &&
                 (of->placement == t->placement || t->chunks == 1);
@@ -241,19 +243,44 @@ static bool write_out(const drawing *d) {
     return good;
 }
 
+/* The first option given that is about a program; NULL: there is none. */
+static const char *of_a_program(const dtm_options *o) {
+    const char *names[] = {o->check.n_defines ? "-D" : NULL, o->check.mesh ? "--mesh" : NULL, o->check.n_sets ? "--set" : NULL,
+                           o->from ? "--from" : NULL,        o->verify ? "--verify" : NULL,   o->validate ? "--validate" : NULL};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i]) return names[i];
+    return NULL;
+}
+
+/* 0 where the options go together and with what the file is. */
+static int check_options(const drawing *d, bool orders) {
+    const dtm_options *o = d->options;
+    if (!has_format(d, "text") && !has_format(d, "svg") && !has_format(d, "json") && !has_format(d, "orders"))
+        return dtm_misuse("timeline: no format `%s`; there are text, svg, json and orders", o->format);
+    if (o->columns && !has_format(d, "text")) return dtm_misuse("timeline: --columns is of text, and the format is %s", o->format);
+    if (o->model && !orders)
+        return dtm_misuse("timeline: %s is a program, and has costs of its own; --model is for a file of orders", o->file);
+    if (orders && !o->model && of_a_program(o))
+        return dtm_misuse("timeline: %s is for a program, and %s is a file of orders without one; "
+                          "--model FILE.dtm gives it a program's costs",
+                          of_a_program(o), o->file);
+    return 0;
+}
+
 int dtm_command_timeline(const dtm_options *options) {
     drawing d = {.options = options};
-    if (!has_format(&d, "text") && !has_format(&d, "svg") && !has_format(&d, "json") && !has_format(&d, "orders")) {
-        fprintf(stderr, "dtmc timeline: no format `%s`; there are text, svg, json and orders\n", options->format);
-        return 2;
-    }
     size_t length;
     char *text = dtm_read_file(options->file, &length);
     if (!text) return 1;
+    int status = check_options(&d, is_orders(text, length));
+    if (status) {
+        free(text);
+        return status;
+    }
     d.context = dtm_context_create();
     d.out.arena = d.arena = dtm_context_arena(d.context);
     bool orders = is_orders(text, length);
-    bool good = orders ? read_orders(&d, text, length) : compile(&d, options->file);
+    bool good = orders ? read_orders(&d, text, length) : compile(&d, options->file, text, length);
     good = good && draw(&d);
     if (good && d.module && !orders) good = dtm_bubble_check(d.module);
     if (good || d.out.length) good = write_out(&d) && good;
