@@ -137,8 +137,8 @@ static bool check_result_count(dtm_checker *c, const dtm_statement *s, const dtm
     if (wanted == DTM_SAME) wanted = call->n_operands;
     if (wanted == DTM_MANY) return true;
     if (wanted == s->targets.count) return true;
-    dtm_error(c->context, s->span, 219, "`%s` has %u result%s, here are %zu names", dtm_op_rows[call->kind].name,
-              wanted, wanted == 1 ? "" : "s", s->targets.count);
+    dtm_error(c->context, s->span, 219, "`%s` has %u result%s, here %s %zu name%s", dtm_op_rows[call->kind].name,
+              wanted, dtm_plural(wanted), s->targets.count == 1 ? "is" : "are", s->targets.count, dtm_plural((int64_t)s->targets.count));
     return false;
 }
 

@@ -187,8 +187,8 @@ static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_na
         return false;
     }
     if (rule.chunks > DTM_TIMELINE_RANKS / ranks) {
-        dtm_error(c->context, s->span, 413, "a pipeline has at most %d stages, not %lld ranks with %lld each",
-                  DTM_TIMELINE_RANKS, (long long)ranks, (long long)rule.chunks);
+        dtm_error(c->context, s->span, 413, "a pipeline has at most %d stages, not %lld rank%s with %lld each",
+                  DTM_TIMELINE_RANKS, (long long)ranks, dtm_plural(ranks), (long long)rule.chunks);
         dtm_help(c->context, "chunks = %lld at most", (long long)(DTM_TIMELINE_RANKS / ranks));
         return false;
     }

@@ -73,6 +73,8 @@ void dtm_text_append(dtm_text *text, const char *bytes, size_t length);
 void dtm_text_printf(dtm_text *text, const char *format, ...) DTM_PRINTF(2, 3);
 /* The shortest decimal that reads back as the same double (locale-free): 0.1, 1e-05, 3, inf. */
 void dtm_text_number(dtm_text *text, double number);
+/* "s" but of one: `%d rank%s`. */
+static inline const char *dtm_plural(int64_t n) { return n == 1 ? "" : "s"; }
 
 /* ---- source map ---- */
 

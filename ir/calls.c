@@ -146,8 +146,8 @@ static const char *call_task(caller *c, dtm_task task) {
     int64_t microbatch = task.microbatch + (second ? c->of_first : 0);
     char letter = DTM_TASK_LETTERS[task.kind];
     if (task.microbatch >= passing)
-        return dtm_arena_printf(c->arena, "%c%u.%u: there are %lld microbatches, counted from 0", letter, task.microbatch, task.chunk,
-                                (long long)passing);
+        return dtm_arena_printf(c->arena, "%c%u.%u: there %s %lld microbatch%s, counted from 0", letter, task.microbatch, task.chunk,
+                                passing == 1 ? "is" : "are", (long long)passing, passing == 1 ? "" : "es");
     if (letter == 'F') call(c, region_of(c, DTM_OP_FORWARD, false, task.chunk), microbatch, task);
     if (letter == 'B' || letter == 'I') call(c, region_of(c, DTM_OP_BACKWARD, false, task.chunk), microbatch, task);
     if (letter == 'B' || letter == 'W') call(c, region_of(c, DTM_OP_BACKWARD, true, task.chunk), microbatch, task);

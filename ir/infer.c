@@ -708,10 +708,10 @@ bool dtm_infer(dtm_module *module, dtm_op_kind kind, const dtm_value *operands, 
     const dtm_op_row *row = &dtm_op_rows[kind];
     if (n_operands < row->min_operands || (row->max_operands != DTM_MANY && n_operands > row->max_operands)) {
         if (row->min_operands == row->max_operands)
-            FAIL(&in, 307, "`%s` takes %d operand%s, here are %u", row->name, row->min_operands,
-                 row->min_operands == 1 ? "" : "s", n_operands);
-        FAIL(&in, 307, "`%s` takes %d to %d operands, here are %u", row->name, row->min_operands, row->max_operands,
-             n_operands);
+            FAIL(&in, 307, "`%s` takes %d operand%s, here %s %u", row->name, row->min_operands, dtm_plural(row->min_operands),
+                 n_operands == 1 ? "is" : "are", n_operands);
+        FAIL(&in, 307, "`%s` takes %d to %d operands, here %s %u", row->name, row->min_operands, row->max_operands,
+             n_operands == 1 ? "is" : "are", n_operands);
     }
     return rule_of(kind)(&in);
 }

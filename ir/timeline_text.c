@@ -252,7 +252,8 @@ dtm_timeline *dtm_timeline_parse(dtm_context *context, dtm_arena *arena, uint32_
     }
     if (!r.failed && (!r.timeline || rank < r.timeline->ranks))
         fail(&r, length ? length - 1 : 0, length,
-             r.timeline ? dtm_arena_printf(arena, "P=%d, but there are lines for %d ranks", r.timeline->ranks, rank)
+             r.timeline ? dtm_arena_printf(arena, "P=%d, but there %s for %d rank%s", r.timeline->ranks, rank == 1 ? "is a line" : "are lines", rank,
+                                            dtm_plural(rank))
                         : "a timeline begins with a line such as `# 1f1b P=4 M=8 V=1 placement=single`");
     return r.failed ? NULL : r.timeline;
 }

@@ -88,7 +88,8 @@ static const char *hidden_by_pairs(const explainer *e, dtm_op loop, dtm_op regio
         paired += calls.items[i].region == region && calls.items[i].end > calls.items[i].begin;
     }
     if (!paired) return "nothing";
-    return dtm_arena_printf(e->scratch, "the other part of %zu pairs in %zu calls", paired, all);
+    return dtm_arena_printf(e->scratch, "the other part of %zu pair%s in %zu call%s", paired, dtm_plural((int64_t)paired), all,
+                            dtm_plural((int64_t)all));
 }
 
 static const char *hidden_by(const explainer *e, dtm_op op) {
@@ -237,8 +238,8 @@ static void print_totals(const explainer *e) {
             count += entry->count;
             time += entry->cost.time * (double)entry->count;
         }
-        dtm_text_printf(e->out, "  total on %-8s %lld collectives, %s sent a rank, %s over the %s\n",
-                        dtm_axes_text(e->module, axes, e->scratch), (long long)count, bytes_text(e, sent),
+        dtm_text_printf(e->out, "  total on %-8s %lld collective%s, %s sent a rank, %s over the %s\n",
+                        dtm_axes_text(e->module, axes, e->scratch), (long long)count, dtm_plural(count), bytes_text(e, sent),
                         seconds_text(e, time), e->ledger.entries[i].cost.link.name);
     }
 }
@@ -273,8 +274,8 @@ static void explain_text(const explainer *e, const dtm_module *source) {
     if (e->module->of_ranks)
         dtm_text_printf(e->out, "ranks with %s = %lld: ", string_text(e, e->module->settings.mesh.axes[e->module->settings.pipeline.axis].name),
                         (long long)e->module->rank);
-    dtm_text_printf(e->out, "%lld collectives%s a step, %s sent by each rank\n", (long long)e->ledger.collectives,
-                    e->module->of_ranks ? " and messages" : "", bytes_text(e, (double)e->ledger.sent));
+    dtm_text_printf(e->out, "%lld collective%s%s a step, %s sent by each rank\n", (long long)e->ledger.collectives,
+                    dtm_plural(e->ledger.collectives), e->module->of_ranks ? " and messages" : "", bytes_text(e, (double)e->ledger.sent));
     if (e->ledger.count) {
         dtm_text_printf(e->out, "\n");
         print_table(e);

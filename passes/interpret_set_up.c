@@ -103,12 +103,12 @@ static bool within_budget(dtm_run *run, const setup *s) {
     if (s->elements <= most && s->products / 256 <= most) return true;
     if (s->elements > most)
         dtm_error(run->context, (dtm_span){0, 0, 0}, DTM_INTERPRET_BUDGET,
-                  "too large to interpret: %.3g elements on %lld ranks, the limit is %.3g", s->elements,
-                  (long long)run->ranks, most);
+                  "too large to interpret: %.3g elements on %lld rank%s, the limit is %.3g", s->elements,
+                  (long long)run->ranks, dtm_plural(run->ranks), most);
     else
         dtm_error(run->context, (dtm_span){0, 0, 0}, DTM_INTERPRET_BUDGET,
-                  "too large to interpret: %.3g multiplications a step on %lld ranks, the limit is %.3g", s->products,
-                  (long long)run->ranks, most * 256);
+                  "too large to interpret: %.3g multiplications a step on %lld rank%s, the limit is %.3g", s->products,
+                  (long long)run->ranks, dtm_plural(run->ranks), most * 256);
     dtm_help(run->context, "make dimensions smaller on the command line: -D B=2 -D S=8 ..");
     run->failed = true;
     return false;

@@ -183,8 +183,8 @@ static bool find_places(stages *s, const dtm_timeline_problem *problem) {
     s->count = s->places->stages;
     if (s->chunks > 1 || rule->chunks) rule->chunks = s->chunks;
     if (!rule->n_stages || rule->n_stages == (size_t)s->count) return true;
-    dtm_error(module->context, rule->span, 413, "`stages` has %zu entr%s, and %s on %d ranks has %d stage%s", rule->n_stages,
-              rule->n_stages == 1 ? "y" : "ies", schedule, s->n_ranks, s->count, s->count == 1 ? "" : "s");
+    dtm_error(module->context, rule->span, 413, "`stages` has %zu entr%s, and %s on %d rank%s has %d stage%s", rule->n_stages,
+              rule->n_stages == 1 ? "y" : "ies", schedule, s->n_ranks, dtm_plural(s->n_ranks), s->count, dtm_plural(s->count));
     dtm_help(module->context, "give the copies of `%s` in each stage, or leave it out: stages are then balanced by cost",
              dtm_string_text(module->context, rule->repeat));
     return false;

@@ -149,8 +149,8 @@ void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *cos
     set_width(&c, columns > 0 ? columns : 100);
     c.row = dtm_arena_alloc(arena, (size_t)c.width);
     c.paint = dtm_arena_alloc(arena, (size_t)c.width);
-    dtm_text_printf(text, "%s: %d ranks, %d microbatches, %d stages, placement %s\n", t->name, t->ranks, t->microbatches,
-                    t->stages, dtm_placement_name(t->placement));
+    dtm_text_printf(text, "%s: %d rank%s, %d microbatch%s, %d stage%s, placement %s\n", t->name, t->ranks, dtm_plural(t->ranks),
+                    t->microbatches, t->microbatches == 1 ? "" : "es", t->stages, dtm_plural(t->stages), dtm_placement_name(t->placement));
     dtm_text_printf(text, "%*s   idle %9s\n", LABEL + c.width, "", times->memory_unit ? times->memory_unit : "memory");
     bool crowded = shortest(&c) < c.step * (1 - 1e-9);
     for (int r = 0; r < t->ranks; r++) {

@@ -258,7 +258,7 @@ static bool defined(dtm_context *context, dtm_span span, const schedule *s, int 
     if (m > most) {
         not_defined(context, span,
                     dtm_arena_printf(arena, "%d microbatches on %d rank%s are more tasks than a timeline can have", m, p,
-                                     p == 1 ? "" : "s"),
+                                     dtm_plural(p)),
                     dtm_arena_printf(arena, "microbatches = %d at most", most));
         return false;
     }
@@ -276,7 +276,7 @@ static bool defined(dtm_context *context, dtm_span span, const schedule *s, int 
     int fewest = s->doubled ? 2 * p : 1, nearest = m < fewest ? fewest : s->even ? m + m % 2 : m;
     if (nearest == m) return true;
     const char *why =
-        m < fewest ? dtm_arena_printf(arena, "%s on %d ranks needs at least %d microbatches, there %s %d", s->name, p, fewest,
+        m < fewest ? dtm_arena_printf(arena, "%s on %d rank%s needs at least %d microbatches, there %s %d", s->name, p, dtm_plural(p), fewest,
                                       m == 1 ? "is" : "are", m)
                    : dtm_arena_printf(arena, "%s sends half of the microbatches either way, %d cannot be halved", s->name, m);
     not_defined(context, span, why, dtm_arena_printf(arena, "microbatches = %d, or schedule = zbv", nearest));

@@ -233,8 +233,8 @@ static void tell_cycle(prover *p, const timeline_run *run, int code, const char 
     int first = rank;
     do length++, rank = run->waits[rank].rank;
     while (rank != first && length <= t->ranks);
-    dtm_error(p->context, operation(p, first, (uint32_t)run->done[first])->span, code, "%s: %d ranks wait for each other", what,
-              length);
+    dtm_error(p->context, operation(p, first, (uint32_t)run->done[first])->span, code, length == 1 ? "%s: %d rank waits for itself" : "%s: %d ranks wait for each other",
+              what, length);
     for (int i = 0; i < length; i++, rank = run->waits[rank].rank)
         dtm_note(p->context, operation(p, rank, (uint32_t)run->done[rank])->span, "%s%s", wait_story(p, run, rank),
                  i < length - 1 ? ", which" : ", where this began");
@@ -264,7 +264,7 @@ static bool groups_fit(prover *p, int given, dtm_timeline_proof *proof) {
     if (given <= 0) return true;
     if (given < proof->slots) {
         dtm_error(p->context, p->fills->span, 906, "%s: with this receive, %d messages are not used yet", too_few(p, given),
-                  proof->slots);
+                  proof->slots); /* more than one: at least one slot was given */
         dtm_help(p->context, "%d slots a channel do", proof->slots);
         p->errors++;
         return false;

@@ -152,9 +152,10 @@ void dtm_timeline_draw_svg(const dtm_timeline *t, const dtm_timeline_costs *cost
     dtm_text_printf(text, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", width, height);
     dtm_text_printf(text, "<text x=\"%d\" y=\"20\" font-size=\"14\" font-weight=\"bold\">%s</text>\n", LEFT, t->name);
     dtm_text_printf(text,
-                    "<text x=\"%d\" y=\"35\" fill=\"#555\">%d ranks, %d microbatches, %d stages; time %.6g%s%s, bubble %.1f%%, "
+                    "<text x=\"%d\" y=\"35\" fill=\"#555\">%d rank%s, %d microbatch%s, %d stage%s; time %.6g%s%s, bubble %.1f%%, "
                     "exposed communication %.1f%%</text>\n",
-                    LEFT, t->ranks, t->microbatches, t->stages, times->makespan, times->time_unit ? " " : "",
+                    LEFT, t->ranks, dtm_plural(t->ranks), t->microbatches, t->microbatches == 1 ? "" : "es", t->stages,
+                    dtm_plural(t->stages), times->makespan, times->time_unit ? " " : "",
                     times->time_unit ? times->time_unit : "", 100 * times->bubble,
                     times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0);
     dtm_text_printf(text, "<text x=\"%d\" y=\"35\" text-anchor=\"end\" fill=\"#555\">idle</text>", LEFT + WIDTH + 50);

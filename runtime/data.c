@@ -199,8 +199,8 @@ static bool check_tensor(dtm_data *data, const dtm_data_input *input, dtm_status
                                data->path, input->name, has, wants, line);
     }
     if (data->steps >= 0 && tensor->shape[0] != data->steps)
-        return dtm_status_fail(status, "%s: tensor `%s` has %lld steps, another input has %lld", data->path,
-                               input->name, (long long)tensor->shape[0], (long long)data->steps);
+        return dtm_status_fail(status, "%s: tensor `%s` has %lld step%s, another input has %lld", data->path,
+                               input->name, (long long)tensor->shape[0], tensor->shape[0] == 1 ? "" : "s", (long long)data->steps);
     data->steps = tensor->shape[0];
     return true;
 }
@@ -248,8 +248,8 @@ static bool read_tensor(dtm_data *data, int64_t step, const dtm_data_input *inpu
     const dtm_stored_tensor *tensor = dtm_safetensors_find(data->file, input->name);
     int64_t from[DTM_DATA_RANK + 1] = {step}, until[DTM_DATA_RANK + 1] = {step + 1}, count = 1;
     if (step >= data->steps)
-        return dtm_status_fail(status, "%s has data for %lld steps; step %lld was asked for", data->path,
-                               (long long)data->steps, (long long)step + 1);
+        return dtm_status_fail(status, "%s has data for %lld step%s; step %lld was asked for", data->path,
+                               (long long)data->steps, data->steps == 1 ? "" : "s", (long long)step + 1);
     for (int d = 0; d < input->rank; d++) {
         from[d + 1] = begin[d];
         until[d + 1] = end[d];

@@ -94,7 +94,7 @@ static void print_train(const dtm_plan *plan) {
     const dtm_plan_train *t = &plan->train;
     static const char *const schedules[] = {"constant", "linear", "cosine"};
     if (!t->present) return;
-    printf("train        %lld steps, %s, learning rate %g", (long long)t->steps, t->optimizer, t->peak);
+    printf("train        %lld step%s, %s, learning rate %g", (long long)t->steps, t->steps == 1 ? "" : "s", t->optimizer, t->peak);
     if (t->schedule != DTM_PLAN_CONSTANT || t->warmup > 0)
         printf(" (%s, %g steps of warmup, floor %g)", schedules[t->schedule], t->warmup, t->floor);
     printf(", seed %llu\n", (unsigned long long)t->seed);

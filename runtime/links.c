@@ -174,8 +174,9 @@ bool dtm_links_read(const char *path, int64_t ranks, dtm_links *out, dtm_status 
             status, "%s says nothing of the links within a node: node { bandwidth = 4 GB/s; latency = 3 us }", path);
     if (out->network_bandwidth <= 0 && out->devices_per_node < ranks)
         return dtm_status_fail(status,
-                               "%s has nodes of %lld ranks, there are %lld, and it says nothing of the links between "
+                               "%s has nodes of %lld rank%s, there are %lld, and it says nothing of the links between "
                                "nodes: network { bandwidth = 1 GB/s; latency = 30 us }",
-                               path, (long long)out->devices_per_node, (long long)ranks);
+                               path, (long long)out->devices_per_node, out->devices_per_node == 1 ? "" : "s",
+                               (long long)ranks);
     return true;
 }

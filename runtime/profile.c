@@ -113,8 +113,9 @@ static void print_operators(const dtm_rank *rank, int64_t steps, double seconds)
 
 void dtm_profile_print(const dtm_rank *rank, int64_t steps, double seconds) {
     if (!rank->profile || steps <= 0 || seconds <= 0) return;
-    printf("profile of rank %d: %lld steps, %.3f ms each, %d thread%s, kernels for x86-64-v%d, products by %s\n",
-           dtm_comm_rank(rank->comm), (long long)steps, 1e3 * seconds / (double)steps, rank->threads,
+    printf("profile of rank %d: %lld step%s, %.3f ms%s, %d thread%s, kernels for x86-64-v%d, products by %s\n",
+           dtm_comm_rank(rank->comm), (long long)steps, steps == 1 ? "" : "s", 1e3 * seconds / (double)steps,
+           steps == 1 ? "" : " each", rank->threads,
            rank->threads == 1 ? "" : "s", rank->level, dtm_matmul_name());
     print_categories(rank, steps, seconds);
     print_operators(rank, steps, seconds);

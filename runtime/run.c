@@ -213,7 +213,8 @@ static bool finish(session *s, dtm_status *status) {
         printf("loss %.6f, the mean of %lld batch%s\n", s->loss_sum / (double)s->steps, (long long)s->steps,
                s->steps == 1 ? "" : "es");
     if (is_first(s) && rank->options->check_replicas)
-        printf("replicas: %lld comparisons, equal in every bit\n", (long long)rank->replicas_compared);
+        printf("replicas: %lld comparison%s, equal in every bit\n", (long long)rank->replicas_compared,
+               rank->replicas_compared == 1 ? "" : "s");
     if (is_first(s)) dtm_profile_print(rank, s->steps, s->seconds);
     fflush(stdout);
     return true;

@@ -372,8 +372,8 @@ static bool gather(dtm_rank *rank, FILE *file, const dtm_json_writer *own, dtm_s
     }
     written = write_tail(file, rank, dropped) && written;
     if (dropped)
-        fprintf(stderr, "the trace lacks %lld events: a rank keeps its latest %d; --trace-steps A-B chooses steps\n",
-                (long long)dropped, EVENTS);
+        fprintf(stderr, "the trace lacks %lld event%s: a rank keeps its latest %d; --trace-steps A-B chooses steps\n",
+                (long long)dropped, dropped == 1 ? "" : "s", EVENTS);
     return written || dtm_status_fail_errno(status, errno, "cannot write the trace %s", rank->options->trace);
 }
 
