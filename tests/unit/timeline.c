@@ -318,7 +318,7 @@ static void test_text(void) {
         {HEAD "[S:F0<1]\n", "t:2:2: error[E0901]: a message sends what an F or B makes to another rank: S:F0>1, R:B0.1<2\n"},
         {HEAD "1: F0\n", "t:2:1: error[E0901]: the line of rank 0 stands here, lines come in the order of ranks\n"},
         {HEAD "F0\nF0\nF0\n", "t:4:1: error[E0901]: P=2: a line for each rank and no more\n"},
-        {HEAD "F0\n", "t:2:3: error[E0901]: P=2, but there are lines for 1 ranks\n"},
+        {HEAD "F0\n", "t:2:3: error[E0901]: P=2, but there is a line for 1 rank\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dtm_context *context = dtm_context_create();
