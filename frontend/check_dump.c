@@ -191,7 +191,9 @@ static bool read_of(dtm_checker *c, const dtm_binding *of, dtm_op_kind kind, dtm
     }
     if (kind == DTM_OP_MICROBATCH && of->value && of->value->kind == DTM_EXPR_STRING && strcmp(word, "order") == 0) {
         attributes->order = of->value->text;
-        return true;
+        if (*dtm_checker_text(c, of->value->text)) return true;
+        dtm_error(c->context, of->value->span, 512, "the order of a loop has a task for each region and microbatch, this one has none");
+        return false;
     }
     if (kind == DTM_OP_MICROBATCH && of->value && (strcmp(word, "slots") == 0 || strcmp(word, "buffers") == 0)) {
         int64_t count;

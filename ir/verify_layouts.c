@@ -100,7 +100,27 @@ static void check_permute(verifier *v, const dtm_op_data *op, const dtm_type_dat
               axes_text(v, unnamed));
 }
 
+static const char *number_text(const verifier *v, double number) {
+    dtm_text text = {v->scratch, NULL, 0, 0};
+    dtm_text_number(&text, number);
+    return text.data;
+}
+
+/* Numbers of a dump that are a yes or a no. */
+static void check_switches(verifier *v, const dtm_op_data *op) {
+    double own = op->kind == DTM_OP_AS_TERM ? op->attributes.number[DTM_AS_TERM_OWN] : 0;
+    bool collective = op->kind == DTM_OP_ALL_REDUCE || op->kind == DTM_OP_REDUCE_SCATTER || op->kind == DTM_OP_ALL_GATHER;
+    double apart = collective ? op->attributes.number[DTM_COLLECTIVE_APART] : 0;
+    if (own != 0 && own != 1) BREAK(v, op, 505, "`own` of %s is 1 or left out, not %s", verify_title(v, op), number_text(v, own));
+    if (own != 0 && !dtm_along_pipeline(v->module, op))
+        BREAK(v, op, 505, "%s: a rank keeps a term as its `own` along the axis of a pipeline alone, not along %s", verify_title(v, op),
+              axes_text(v, op->attributes.axes));
+    if (apart != 0 && apart != 1) BREAK(v, op, 505, "`apart` of %s is 1 or left out, not %s", verify_title(v, op), number_text(v, apart));
+}
+
 void verify_layouts(verifier *v, const dtm_op_data *op) {
+    check_switches(v, op);
+    if (!v->good) return;
     if (op->n_operands != op->n_results)
         BREAK(v, op, 505, "%s has %u operands and %u results", verify_title(v, op), op->n_operands, op->n_results);
     for (uint32_t i = 0; i < op->n_operands; i++) {

@@ -32,6 +32,76 @@ static void check_regions(verifier *v, const dtm_op_data *loop) {
     }
 }
 
+/* Slots beyond all messages that come would be memory for nothing, and a number mistyped. */
+static void check_slots(const order *o, const dtm_loop_calls *calls) {
+    const dtm_module *module = o->v->module;
+    const dtm_op_data *loop = dtm_op_get(module, o->loop);
+    double most = 2, slots = loop->attributes.number[DTM_MICROBATCH_SLOTS], buffers = loop->attributes.number[DTM_MICROBATCH_BUFFERS];
+    if ((double)calls->count > most) most = (double)calls->count;
+    if (slots > most) BREAK(o->v, loop, 512, "%lld receive slots of a channel, in an order of %lld calls", (long long)slots,
+                           (long long)calls->count);
+    if (buffers > most) BREAK(o->v, loop, 512, "%lld results that wait to be sent, in an order of %lld calls", (long long)buffers,
+                             (long long)calls->count);
+}
+
+typedef struct search {
+    dtm_op region;
+    bool *worked_on; /* by value: read by more than sums that end in one over microbatches */
+    bool found, changed;
+} search;
+
+static void find_reads(dtm_module *module, dtm_op self, void *state) {
+    search *s = state;
+    const dtm_op_data *op = dtm_op_get(module, self);
+    bool sums = op->kind == DTM_OP_ACCUMULATE || (op->kind == DTM_OP_ADD && !s->worked_on[op->results[0]]);
+    for (uint32_t i = 0; i < op->n_operands && !sums; i++) {
+        s->changed |= !s->worked_on[op->operands[i]];
+        s->worked_on[op->operands[i]] = true;
+    }
+}
+
+static void find_product(dtm_module *module, dtm_op self, void *state) {
+    search *s = state;
+    const dtm_op_data *op = dtm_op_get(module, self);
+    if (op->kind == DTM_OP_DOT && dtm_called_region(module, self) == s->region && !s->worked_on[op->results[0]]) s->found = true;
+}
+
+/* Whether there is a product that is summed over microbatches and nothing else: a weight's gradient, which W has where B is
+ * divided. */
+static bool makes_weight_gradients(verifier *v, dtm_op region) {
+    search s = {.region = region, .worked_on = dtm_arena_alloc(v->scratch, v->module->n_values * sizeof *s.worked_on)};
+    do s.changed = false, dtm_walk(v->module, find_reads, &s);
+    while (s.changed);
+    dtm_walk(v->module, find_product, &s);
+    return s.found;
+}
+
+/* I and W are of a backward pass that stands in two regions. */
+static void check_parts(const order *o) {
+    const dtm_module *module = o->v->module;
+    const dtm_op_data *loop = dtm_op_get(module, o->loop);
+    dtm_loop_tasks tasks;
+    const char *wrong = dtm_loop_tasks_of(module, o->loop, o->v->scratch, &tasks);
+    for (size_t i = 0; !wrong && i < tasks.count; i++) {
+        dtm_task task = tasks.items[i].tasks[tasks.items[i].kind == DTM_OPERATION_PAIR];
+        if (task.kind != DTM_TASK_INPUT && task.kind != DTM_TASK_WEIGHT) continue;
+        dtm_op whole = 0;
+        bool divided = false;
+        for (size_t r = 0; r < o->times.n_regions; r++) {
+            const dtm_op_data *region = dtm_op_get(module, o->times.regions[r]);
+            if (region->kind != DTM_OP_BACKWARD || region->attributes.number[DTM_REGION_CHUNK] != task.chunk) continue;
+            divided |= region->attributes.flags & DTM_BACKWARD_WEIGHTS;
+            whole = o->times.regions[r];
+        }
+        if (divided || !whole || !makes_weight_gradients(o->v, whole)) continue;
+        o->v->good = false;
+        dtm_error(module->context, loop->span, 512, "the order has %s%u, a part of %s, which is not divided",
+                  task.kind == DTM_TASK_INPUT ? "I" : "W", task.microbatch, region_text(o->v, whole));
+        dtm_help(module->context, "make it B, or take the dump of a schedule that divides B: schedule = zbh1");
+        return;
+    }
+}
+
 /* Of two directions each region has its own microbatches. */
 static void check_counts(const order *o, const dtm_loop_calls *calls) {
     const dtm_op_data *loop = dtm_op_get(o->v->module, o->loop);
@@ -86,6 +156,8 @@ void verify_order(verifier *v, dtm_op loop) {
     const char *wrong = dtm_loop_schedule_of(v->module, loop, v->scratch, &schedule);
     if (wrong) BREAK(v, data, 512, "%s", wrong);
     order o = {v, loop, schedule.times, dtm_loop_placement(v->module, loop)};
-    check_counts(&o, &schedule.calls);
+    check_parts(&o);
+    if (v->good) check_slots(&o, &schedule.calls);
+    if (v->good) check_counts(&o, &schedule.calls);
     if (v->good) dtm_walk(v->module, check_op, &o);
 }
