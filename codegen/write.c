@@ -11,7 +11,7 @@ static const char *const categories[] = {"CONTROL",   "PRODUCT", "ATTENTION", "R
                                          "LOOKUP",    "MOVEMENT", "OPTIMIZER", "NETWORK",  "HOST"};
 static const char *const dtypes[] = {"F32", "F16", "BF16", "I32", "U8", "BOOL"};
 static const char *const collectives[] = {"ALL_REDUCE", "REDUCE_SCATTER", "ALL_GATHER", "ALL_TO_ALL", "BROADCAST"};
-static const char *const algorithms[] = {"RING", "DOUBLING", "GATHER", "PAIRWISE", "TREE"};
+static const char *const algorithms[] = {"RING", "DOUBLING", "GATHER", "PAIRWISE", "BOTH_WAYS", "TREE"};
 static const char *const inits[] = {"ZEROS", "ONES", "NORMAL", "UNIFORM", "NUMBER"};
 static const char *const numbers[] = {"LEARNING_RATE", "BIAS_CORRECTION", "SEED_AND_STEP", "FILL"};
 static const char *const schedules[] = {"CONSTANT", "LINEAR", "COSINE"};

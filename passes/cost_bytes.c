@@ -147,7 +147,7 @@ static int64_t ranks_alike(const dtm_module *module, uint16_t axes, const dtm_ty
  * them. */
 static dtm_collective_counts counts_of(const dtm_module *module, uint16_t axes, const dtm_type_data *type, const int64_t *at) {
     int64_t bytes = dtm_dtype_bytes((dtm_dtype)type->dtype), n = dtm_group_size(module, axes);
-    int64_t first[DTM_MAX_AXES], next[DTM_MAX_AXES];
+    int64_t first[DTM_MAX_AXES], next[DTM_MAX_AXES], far[DTM_MAX_AXES];
     dtm_collective_counts c = {.total = dtm_bytes_times(bytes, ranks_alike(module, axes, type))};
     for (int d = 0; d < type->rank; d++) {
         cuts dim = {&module->settings.mesh, &type->layout[d], at, axes};
@@ -158,6 +158,10 @@ static dtm_collective_counts counts_of(const dtm_module *module, uint16_t axes, 
     c.largest = block_bytes(module, type, first);
     c.own = block_bytes(module, type, at);
     c.next = block_bytes(module, type, next);
+    for (int i = 0; i < 2; i++) {
+        member(module, axes, at, (index_in_group(module, axes, at) + (n - 1) / 2 + i) % n, far);
+        c.across = dtm_bytes_plus(c.across, block_bytes(module, type, far));
+    }
     return c;
 }
 

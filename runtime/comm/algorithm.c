@@ -17,7 +17,7 @@ const char *dtm_collective_kind_name(dtm_collective_kind kind) {
 }
 
 const char *dtm_algorithm_name(dtm_algorithm algorithm) {
-    static const char *const names[DTM_ALGORITHMS] = {"ring", "doubling", "gather", "pairwise", "tree"};
+    static const char *const names[DTM_ALGORITHMS] = {"ring", "doubling", "gather", "pairwise", "both_ways", "tree"};
     return (unsigned)algorithm < DTM_ALGORITHMS ? names[algorithm] : "unknown";
 }
 
@@ -29,7 +29,8 @@ bool dtm_algorithm_fits(dtm_collective_kind kind, dtm_algorithm algorithm, int g
                (algorithm == DTM_ALGORITHM_DOUBLING && is_power_of_two(group_size));
     case DTM_COLLECTIVE_REDUCE_SCATTER:
     case DTM_COLLECTIVE_ALL_GATHER:
-        return algorithm == DTM_ALGORITHM_RING || algorithm == DTM_ALGORITHM_PAIRWISE;
+        return algorithm == DTM_ALGORITHM_RING || algorithm == DTM_ALGORITHM_PAIRWISE ||
+               (algorithm == DTM_ALGORITHM_BOTH_WAYS && group_size > 2);
     case DTM_COLLECTIVE_ALL_TO_ALL:
         return algorithm == DTM_ALGORITHM_PAIRWISE;
     case DTM_COLLECTIVE_BROADCAST:
@@ -44,14 +45,24 @@ int64_t dtm_ring_block_begin(int64_t count, int group_size, int block) {
     return quotient * block + (block < remainder ? block : remainder);
 }
 
+int dtm_ring_member(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index, int step) {
+    int half = group_size / 2, other = (group_size - 1) / 2, turn = (step - 1) / 2, distance = -step;
+    bool gathers = kind == DTM_COLLECTIVE_ALL_GATHER, odd = step % 2;
+    if (algorithm == DTM_ALGORITHM_BOTH_WAYS) distance = gathers ? (odd ? -(turn + 1) : turn + 1) : odd ? half - turn : turn - other;
+    if (step == 0 || step == group_size) distance = 0;
+    return (index + distance + group_size) % group_size;
+}
+
 static int64_t ring_block(int64_t count, int group_size, int block) {
     return dtm_ring_block_begin(count, group_size, block + 1) - dtm_ring_block_begin(count, group_size, block);
 }
 
 dtm_collective_counts dtm_collective_counts_of(dtm_collective_kind kind, int group_size, int index, const int64_t *counts) {
     if (kind == DTM_COLLECTIVE_ALL_REDUCE || kind == DTM_COLLECTIVE_BROADCAST)
-        return (dtm_collective_counts){counts[0], counts[0], counts[0], counts[0]};
+        return (dtm_collective_counts){counts[0], counts[0], counts[0], counts[0], 0};
+    int far = index + (group_size - 1) / 2;
     dtm_collective_counts c = {.own = counts[index], .next = counts[(index + 1) % group_size]};
+    c.across = counts[far % group_size] + counts[(far + 1) % group_size];
     for (int i = 0; i < group_size; i++) {
         c.total += counts[i];
         c.largest = counts[i] > c.largest ? counts[i] : c.largest;
@@ -81,6 +92,8 @@ static int64_t sent_elements(dtm_collective_kind kind, dtm_algorithm algorithm, 
         return counts->total - counts->own;
     case DTM_COLLECTIVE_ALL_GATHER:
         if (algorithm == DTM_ALGORITHM_PAIRWISE) return dtm_bytes_times(n - 1, counts->own);
+        /* Both ways its own goes twice, and those of the two farthest are not passed on. */
+        if (algorithm == DTM_ALGORITHM_BOTH_WAYS) return counts->total + counts->own - counts->across;
         return counts->total - counts->next;
     default:
         return dtm_bytes_times(tree_children(n, index), counts->own);
@@ -105,6 +118,7 @@ int64_t dtm_collective_rounds(dtm_collective_kind kind, dtm_algorithm algorithm,
     switch (algorithm) {
     case DTM_ALGORITHM_RING:
         return (kind == DTM_COLLECTIVE_ALL_REDUCE ? 2 : 1) * (int64_t)(group_size - 1);
+    case DTM_ALGORITHM_BOTH_WAYS: return group_size / 2;
     case DTM_ALGORITHM_DOUBLING:
     case DTM_ALGORITHM_TREE:
         return log2_ceil(group_size);
@@ -128,7 +142,8 @@ int64_t dtm_collective_scratch_of(dtm_collective_kind kind, dtm_algorithm algori
     /* Two segments in which to receive; a reduce_scatter also keeps the partial sum that it passes on. */
     int64_t landing = 2 * block * element_bytes;
     if (landing > 2 * DTM_SEGMENT_BYTES) landing = 2 * DTM_SEGMENT_BYTES;
-    return landing + whole_blocks * element_bytes;
+    int64_t bytes = landing + whole_blocks * element_bytes;
+    return algorithm == DTM_ALGORITHM_BOTH_WAYS ? 2 * bytes : bytes;
 }
 
 int64_t dtm_collective_scratch_bytes(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,

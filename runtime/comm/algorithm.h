@@ -28,6 +28,7 @@ typedef enum dtm_algorithm {
     DTM_ALGORITHM_DOUBLING, /* log2 n exchanges of the whole payload: all_reduce, n a power of two */
     DTM_ALGORITHM_GATHER,   /* everyone's payload to everyone, summed in the ranks' order: all_reduce, small payloads */
     DTM_ALGORITHM_PAIRWISE, /* straight from each rank to each: reduce_scatter, all_gather, all_to_all */
+    DTM_ALGORITHM_BOTH_WAYS, /* half of the blocks each way around the ring, two under way: reduce_scatter, all_gather, n > 2 */
     DTM_ALGORITHM_TREE,     /* a binomial tree from the root: broadcast */
     DTM_ALGORITHMS
 } dtm_algorithm;
@@ -56,6 +57,7 @@ bool dtm_algorithm_fits(dtm_collective_kind kind, dtm_algorithm algorithm, int g
  * broadcast the payload is `own`. */
 typedef struct dtm_collective_counts {
     int64_t total, largest, own, next; /* of all; the largest; that of rank `index`; that of the rank after it, cyclically */
+    int64_t across;                    /* those of the two ranks farthest from it on the ring, to which no path of both ways leads on */
 } dtm_collective_counts;
 dtm_collective_counts dtm_collective_counts_of(dtm_collective_kind kind, int group_size, int index, const int64_t *counts);
 int64_t dtm_collective_sent_of(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
@@ -73,6 +75,15 @@ int64_t dtm_collective_rounds(dtm_collective_kind kind, dtm_algorithm algorithm,
 /* Scratch bytes that rank `index` needs beside input and output; -1 if the algorithm does not fit. */
 int64_t dtm_collective_scratch_bytes(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index,
                                      const int64_t *counts, int64_t element_bytes);
+
+/* Around a ring in one direction (`ring`), or two under way in opposite ones (`both_ways`): the member whose block rank `index`
+ * gets as number `step` of an all_gather, or gives as that of a reduce_scatter, from 1 to n - 1; its own is number 0 of a gather
+ * and the last, n, of a scatter. Of 5 and of 6 ranks, as distances from its own:
+ *
+ *     ring       gather  -1 -2 -3 -4        scatter  -1 -2 -3 -4
+ *     both_ways  gather  -1 +1 -2 +2        scatter  +2 -2 +1 -1
+ *                gather  -1 +1 -2 +2 -3     scatter  +3 -2 +2 -1 +1 */
+int dtm_ring_member(dtm_collective_kind kind, dtm_algorithm algorithm, int group_size, int index, int step);
 
 /* The blocks into which a ring all_reduce cuts its payload: sizes differ by at most one, the larger ones first. */
 int64_t dtm_ring_block_begin(int64_t count, int group_size, int block);

@@ -7,7 +7,10 @@
  *     reduce_scatter  step 0: rank i sends its term of block i - 1   (modulo 4)
  *                     step s: rank i sends its sum of block i - 1 - s, just received and added to
  *                     after 3 steps rank i has the whole sum of block i
- *     all_gather      step s: rank i sends block i - s */
+ *     all_gather      step s: rank i sends block i - s
+ *
+ * Both ways half of the blocks go to i + 1 and half to i - 1, in turn, so that two are under way (dtm_ring_member): the
+ * latency of one passes while the other is sent. */
 #include "ir/fault.h"
 #include "runtime/comm/transport.h"
 
@@ -115,6 +118,8 @@ typedef struct exchange {
     int64_t receive_count;
     bool own_first;
     int needs; /* blocks that the owner of a collective in steps has to have given before own is read */
+    char *landing;
+    dtm_request requests[4];
 } exchange;
 
 static int64_t segment_count(int64_t count, int64_t segment, int64_t k) {
@@ -123,37 +128,45 @@ static int64_t segment_count(int64_t count, int64_t segment, int64_t k) {
 }
 
 /* Where segment k is received: a block shorter than a segment needs no more room than itself. */
-static char *landing_of(const exchange *e, int64_t segment, int64_t bytes, int64_t k, char *landing) {
-    return landing + (k % 2) * bytes * (segment < e->receive_count ? segment : e->receive_count);
+static char *landing_of(const exchange *e, int64_t segment, int64_t bytes, int64_t k) {
+    return e->landing + (k % 2) * bytes * (segment < e->receive_count ? segment : e->receive_count);
 }
 
-static bool start_segment(dtm_group *group, const exchange *e, int64_t segment, int64_t bytes, int64_t k, char *landing,
-                          dtm_request *requests, dtm_status *status) {
-    int64_t receive = segment_count(e->receive_count, segment, k), send = segment_count(e->send_count, segment, k);
-    return dtm_receive_start(group, e->from, landing_of(e, segment, bytes, k, landing), receive * bytes,
-                             &requests[2 * (k % 2)], status) &&
-           dtm_send_start(group, e->to, e->send + k * segment * bytes, send * bytes, &requests[2 * (k % 2) + 1],
-                          status);
-}
-
-static bool exchange_and_reduce(dtm_group *group, reducer reduce, const exchange *e, char *landing,
-                                dtm_status *status) {
-    int64_t bytes = reduce.element_bytes, segment = DTM_SEGMENT_BYTES / bytes;
+static int64_t segments_of(const exchange *e, int64_t segment) {
     int64_t most = e->send_count > e->receive_count ? e->send_count : e->receive_count;
-    int64_t segments = (most + segment - 1) / segment;
-    dtm_request requests[4];
-    for (int64_t k = 0; k < segments + 2; k++) {
-        if (k >= 2) {
-            int64_t done = k - 2, count = segment_count(e->receive_count, segment, done), at = done * segment * bytes;
-            if (!dtm_wait(group, &requests[2 * (done % 2)], 2, status)) return false;
-            const char *received = landing_of(e, segment, bytes, done, landing);
-            if (k == 2 && e->needs && !dtm_step_given(group, e->needs)) return dtm_status_echo(status);
-            if (count > 0 && e->own_first) reduce.apply(e->target + at, e->own + at, received, count);
-            if (count > 0 && !e->own_first) reduce.apply(e->target + at, received, e->own + at, count);
-        }
-        if (k < segments && !start_segment(group, e, segment, bytes, k, landing, requests, status)) return false;
+    return (most + segment - 1) / segment;
+}
+
+static bool start_segment(dtm_group *group, exchange *e, int64_t segment, int64_t bytes, int64_t k, dtm_status *status) {
+    int64_t receive = segment_count(e->receive_count, segment, k), send = segment_count(e->send_count, segment, k);
+    if (k >= segments_of(e, segment)) return true;
+    return dtm_receive_start(group, e->from, landing_of(e, segment, bytes, k), receive * bytes, &e->requests[2 * (k % 2)],
+                             status) &&
+           dtm_send_start(group, e->to, e->send + k * segment * bytes, send * bytes, &e->requests[2 * (k % 2) + 1], status);
+}
+
+/* The first two segments are on their way. */
+static bool begin_exchange(dtm_group *group, reducer reduce, exchange *e, dtm_status *status) {
+    int64_t bytes = reduce.element_bytes, segment = DTM_SEGMENT_BYTES / bytes;
+    return start_segment(group, e, segment, bytes, 0, status) && start_segment(group, e, segment, bytes, 1, status);
+}
+
+static bool end_exchange(dtm_group *group, reducer reduce, exchange *e, dtm_status *status) {
+    int64_t bytes = reduce.element_bytes, segment = DTM_SEGMENT_BYTES / bytes, segments = segments_of(e, segment);
+    for (int64_t k = 0; k < segments; k++) {
+        int64_t count = segment_count(e->receive_count, segment, k), at = k * segment * bytes;
+        if (!dtm_wait(group, &e->requests[2 * (k % 2)], 2, status)) return false;
+        const char *received = landing_of(e, segment, bytes, k);
+        if (k == 0 && e->needs && !dtm_step_given(group, e->needs)) return dtm_status_echo(status);
+        if (count > 0 && e->own_first) reduce.apply(e->target + at, e->own + at, received, count);
+        if (count > 0 && !e->own_first) reduce.apply(e->target + at, received, e->own + at, count);
+        if (!start_segment(group, e, segment, bytes, k + 2, status)) return false;
     }
     return true;
+}
+
+static bool exchange_and_reduce(dtm_group *group, reducer reduce, exchange *e, dtm_status *status) {
+    return begin_exchange(group, reduce, e, status) && end_exchange(group, reduce, e, status);
 }
 
 /* ---- all_reduce ---- */
@@ -165,13 +178,13 @@ static bool all_reduce_ring(dtm_group *group, reducer reduce, const char *input,
     for (int step = 0; step < n - 1; step++) {
         int sent = modulo(group->index - 1 - step, n), received = modulo(group->index - 2 - step, n);
         int64_t at = dtm_ring_block_begin(count, n, sent), into = dtm_ring_block_begin(count, n, received);
-        exchange e = {.to = next_of(group), .from = previous_of(group)};
+        exchange e = {.to = next_of(group), .from = previous_of(group), .landing = landing};
         e.send = (step == 0 ? input : output) + at * bytes;
         e.send_count = dtm_ring_block_begin(count, n, sent + 1) - at;
         e.own = input + into * bytes;
         e.target = output + into * bytes;
         e.receive_count = dtm_ring_block_begin(count, n, received + 1) - into;
-        if (!exchange_and_reduce(group, reduce, &e, landing, status)) return false;
+        if (!exchange_and_reduce(group, reduce, &e, status)) return false;
     }
     for (int step = 0; step < n - 1; step++) {
         int sent = modulo(group->index - step, n), received = modulo(group->index - 1 - step, n);
@@ -191,8 +204,8 @@ static bool all_reduce_doubling(dtm_group *group, reducer reduce, const char *in
     for (int distance = 1; distance < group->size; distance *= 2) {
         int partner = group->index ^ distance;
         /* Both partners add the lower one's value first: the same operands in the same order, the same bits. */
-        exchange e = {partner, partner, output, count, output, output, count, group->index < partner};
-        if (!exchange_and_reduce(group, reduce, &e, landing, status)) return false;
+        exchange e = {partner, partner, output, count, output, output, count, group->index < partner, .landing = landing};
+        if (!exchange_and_reduce(group, reduce, &e, status)) return false;
     }
     return true;
 }
@@ -266,23 +279,55 @@ bool dtm_all_reduce(dtm_group *group, dtm_algorithm algorithm, dtm_reduction red
 
 /* ---- reduce_scatter ---- */
 
-static bool reduce_scatter_ring(dtm_group *group, reducer reduce, const char *input, char *output,
+/* Message `step` of a ring, from 1 on: it takes on to the next rank, both ways every second one to the previous, what message
+ * step - ways brought. What it brings itself goes on with message step + ways, or is for this rank. */
+static int ways_of(dtm_algorithm algorithm) { return algorithm == DTM_ALGORITHM_BOTH_WAYS ? 2 : 1; }
+static bool is_back(int ways, int step) { return ways == 2 && step % 2 == 0; }
+
+typedef struct scatter {
+    dtm_algorithm algorithm;
+    const char *input;
+    char *output, *partial[2], *landing[2];
+    const int64_t *counts;
+    exchange exchanges[2];
+} scatter;
+
+static int scattered(const dtm_group *group, const scatter *s, int step) {
+    return dtm_ring_member(DTM_COLLECTIVE_REDUCE_SCATTER, s->algorithm, group->size, group->index, step);
+}
+
+static bool begin_scatter(dtm_group *group, reducer reduce, scatter *s, int step, dtm_status *status) {
+    int n = group->size, ways = ways_of(s->algorithm), way = (step - 1) % ways, goes_on = step + ways < n ? step + ways : n;
+    int sent = scattered(group, s, step), received = scattered(group, s, goes_on);
+    int64_t bytes = reduce.element_bytes;
+    const char *own = s->input + offset_of(s->counts, received) * bytes;
+    exchange *e = &s->exchanges[way];
+    *e = (exchange){.to = next_of(group), .from = previous_of(group), .landing = s->landing[way]};
+    if (is_back(ways, step)) e->to = e->from, e->from = next_of(group);
+    e->send = step <= ways ? s->input + offset_of(s->counts, sent) * bytes : s->partial[way];
+    e->send_count = s->counts[sent];
+    /* Of the two that end here the second is added to the sum of the first. */
+    e->own = ways == 2 && step == n - 1 ? s->output : own;
+    e->target = goes_on == n ? s->output : s->partial[way];
+    e->receive_count = s->counts[received];
+    e->needs = goes_on;
+    if (step <= ways && !dtm_step_given(group, step)) return dtm_status_echo(status);
+    return begin_exchange(group, reduce, e, status);
+}
+
+static bool reduce_scatter_ring(dtm_group *group, reducer reduce, dtm_algorithm algorithm, const char *input, char *output,
                                 const int64_t *counts, char *scratch, dtm_status *status) {
-    int n = group->size;
-    int64_t bytes = reduce.element_bytes, most = 0;
-    for (int i = 0; i < n; i++) most = counts[i] > most ? counts[i] : most;
-    char *partial = scratch, *landing = scratch + most * bytes;
-    if (!dtm_step_given(group, 1)) return dtm_status_echo(status);
-    for (int step = 0; step < n - 1; step++) {
-        int sent = modulo(group->index - 1 - step, n), received = modulo(group->index - 2 - step, n);
-        exchange e = {.to = next_of(group), .from = previous_of(group)};
-        e.send = step == 0 ? input + offset_of(counts, sent) * bytes : partial;
-        e.send_count = counts[sent];
-        e.own = input + offset_of(counts, received) * bytes;
-        e.target = step == n - 2 ? output : partial;
-        e.receive_count = counts[received];
-        e.needs = step + 2;
-        if (!exchange_and_reduce(group, reduce, &e, landing, status)) return false;
+    int n = group->size, ways = ways_of(algorithm);
+    int64_t most = 0;
+    for (int i = 0; i < n; i++) most = counts[i] * reduce.element_bytes > most ? counts[i] * reduce.element_bytes : most;
+    int64_t landing = 2 * most < 2 * DTM_SEGMENT_BYTES ? 2 * most : 2 * DTM_SEGMENT_BYTES;
+    scatter s = {algorithm, input, output, {scratch, scratch + most}, {0}, counts, {{0}}};
+    for (int way = 0; way < ways; way++) s.landing[way] = scratch + ways * most + way * landing;
+    for (int step = 1; step <= ways; step++)
+        if (!begin_scatter(group, reduce, &s, step, status)) return false;
+    for (int step = 1; step < n; step++) {
+        if (!end_exchange(group, reduce, &s.exchanges[(step - 1) % ways], status)) return false;
+        if (step + ways < n && !begin_scatter(group, reduce, &s, step + ways, status)) return false;
     }
     return true;
 }
@@ -328,8 +373,8 @@ bool dtm_reduce_scatter(dtm_group *group, dtm_algorithm algorithm, dtm_reduction
                           status);
     if (ok && group->size == 1)
         copy(group, output, input, counts[0] * reduce.element_bytes);
-    else if (ok && algorithm == DTM_ALGORITHM_RING)
-        ok = reduce_scatter_ring(group, reduce, input, output, counts, scratch, status);
+    else if (ok && algorithm != DTM_ALGORITHM_PAIRWISE)
+        ok = reduce_scatter_ring(group, reduce, algorithm, input, output, counts, scratch, status);
     else if (ok)
         ok = reduce_scatter_pairwise(group, reduce, input, output, counts, scratch, status);
     free(owned);
@@ -339,14 +384,26 @@ bool dtm_reduce_scatter(dtm_group *group, dtm_algorithm algorithm, dtm_reduction
 
 /* ---- all_gather, all_to_all, broadcast: bytes as they are ---- */
 
-static bool all_gather_ring(dtm_group *group, char *output, const int64_t *bytes, dtm_status *status) {
-    int n = group->size;
-    for (int step = 0; step < n - 1; step++) {
-        int sent = modulo(group->index - step, n), received = modulo(group->index - 1 - step, n);
-        if (!dtm_send_receive(group, next_of(group), output + offset_of(bytes, sent), bytes[sent], previous_of(group),
-                              output + offset_of(bytes, received), bytes[received], status))
-            return false;
-        dtm_step_come(group);
+static bool begin_gather(dtm_group *group, dtm_algorithm algorithm, char *output, const int64_t *bytes, int step,
+                         dtm_request *requests, dtm_status *status) {
+    int ways = ways_of(algorithm), back = is_back(ways, step);
+    int from = back ? next_of(group) : previous_of(group), to = back ? previous_of(group) : next_of(group);
+    int received = dtm_ring_member(DTM_COLLECTIVE_ALL_GATHER, algorithm, group->size, group->index, step);
+    int sent = dtm_ring_member(DTM_COLLECTIVE_ALL_GATHER, algorithm, group->size, group->index, step > ways ? step - ways : 0);
+    return dtm_receive_start(group, from, output + offset_of(bytes, received), bytes[received], &requests[0], status) &&
+           dtm_send_start(group, to, output + offset_of(bytes, sent), bytes[sent], &requests[1], status);
+}
+
+static bool all_gather_ring(dtm_group *group, dtm_algorithm algorithm, char *output, const int64_t *bytes, dtm_status *status) {
+    int n = group->size, ways = ways_of(algorithm);
+    dtm_request requests[2][2];
+    for (int step = 1; step < n + ways; step++) {
+        dtm_request *of = requests[step % ways];
+        if (step > ways) {
+            if (!dtm_wait(group, of, 2, status)) return false;
+            dtm_step_come(group);
+        }
+        if (step < n && !begin_gather(group, algorithm, output, bytes, step, of, status)) return false;
     }
     return true;
 }
@@ -356,8 +413,8 @@ bool dtm_all_gather(dtm_group *group, dtm_algorithm algorithm, const void *input
     if (!begin(group, DTM_COLLECTIVE_ALL_GATHER, algorithm, status)) return false;
     char *own = (char *)output + offset_of(bytes, group->index);
     copy(group, own, input, bytes[group->index]);
-    bool ok = algorithm == DTM_ALGORITHM_RING ? all_gather_ring(group, output, bytes, status)
-                                              : talk_to_all(group, own, bytes, true, output, bytes, status);
+    bool ok = algorithm == DTM_ALGORITHM_PAIRWISE ? talk_to_all(group, own, bytes, true, output, bytes, status)
+                                                  : all_gather_ring(group, algorithm, output, bytes, status);
     dtm_operation_end(group);
     return ok;
 }

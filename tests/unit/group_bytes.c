@@ -120,8 +120,9 @@ static void check_bytes(dtm_context *context) {
         dtm_type_data from = random_type(m, dims, 2), to = random_type(m, dims, 2);
         uint16_t axes = (uint16_t)(1 + draw(15));
         for (int k = 0; k < 3; k++)
-            for (int ring = 0; ring < (k < 2 ? 2 : 1); ring++) {
-                dtm_algorithm algorithm = ring ? DTM_ALGORITHM_RING : DTM_ALGORITHM_PAIRWISE;
+            for (int way = 0; way < (k < 2 ? 3 : 1); way++) {
+                static const dtm_algorithm ways[] = {DTM_ALGORITHM_PAIRWISE, DTM_ALGORITHM_RING, DTM_ALGORITHM_BOTH_WAYS};
+                dtm_algorithm algorithm = ways[way];
                 expect(dtm_most_sent(m, kinds[k], axes, &from, &to, 0, algorithm),
                        most_by_rank(m, kinds[k], axes, &from, &to, algorithm), dtm_op_rows[kinds[k]].name);
             }
