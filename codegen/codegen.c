@@ -393,9 +393,8 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
     dtm_plan_instruction *instruction = dtm_emit(g, op, DTM_PLAN_COLLECTIVE, DTM_PLAN_NETWORK);
     instruction->collective = made;
     if (apart) instruction->records = ++g->n_events;
-    bool ring = made.algorithm == DTM_ALGORITHM_RING && !apart && made.count == 1;
-    bool may_step = data->kind == DTM_OP_ALL_GATHER || data->kind == DTM_OP_REDUCE_SCATTER;
-    instruction->steps = ring && may_step && data->attributes.number[DTM_COLLECTIVE_STEPS] != 0;
+    bool ring = made.algorithm != DTM_ALGORITHM_PAIRWISE && !apart && made.count == 1;
+    instruction->steps = ring && dtm_is_in_steps(module_of(g), op);
     dtm_op early = apart ? dtm_early_place(module_of(g), op) : 0;
     instruction->last = early && dtm_enclosing(module_of(g), early, DTM_OP_MICROBATCH);
 }

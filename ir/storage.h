@@ -96,6 +96,13 @@ bool dtm_is_apart(const dtm_module *module, dtm_op op);
 int64_t dtm_workspace_of_apart(const dtm_module *module);
 int64_t dtm_workspace_apart_offset(const dtm_module *module, dtm_op op); /* of one in it */
 
+/* Whether a collective goes around a ring in steps with products: of an all_gather with those that stand right after it, of a
+ * reduce_scatter with that right before it. */
+bool dtm_is_in_steps(const dtm_module *module, dtm_op op);
+size_t dtm_products_in_steps(const dtm_module *module, dtm_op op, dtm_op *first); /* how many, where or not it does; of none *first is 0 */
+/* Whether a product may be one of them, by the rows that it reads or makes, wherever it stands. */
+bool dtm_may_step(const dtm_module *module, dtm_op collective, dtm_op product);
+
 /* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */
 int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op);
 int64_t dtm_workspace_most(const dtm_module *module, bool communication_only);

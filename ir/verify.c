@@ -282,6 +282,11 @@ static void check_members(verifier *v, const dtm_op_data *op) {
               verify_title(v, op));
 }
 
+static void check_layouts(verifier *v, dtm_op op) {
+    verify_layouts(v, dtm_op_get(v->module, op));
+    if (v->good) verify_steps(v, op);
+}
+
 static void check_op(dtm_module *module, dtm_op op, void *state) {
     verifier *v = state;
     const dtm_op_data *data = dtm_op_get(module, op);
@@ -303,7 +308,7 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
     else if (data->kind == DTM_OP_ACCUMULATE)
         check_accumulate(v, data, op);
     else if (layout)
-        verify_layouts(v, data);
+        check_layouts(v, op);
     else if (data->kind >= DTM_OP_REPORT && data->kind <= DTM_OP_GRADIENT)
         check_sink(v, data);
     else if (data->kind == DTM_OP_SEND || data->kind == DTM_OP_RECEIVE)

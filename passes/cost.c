@@ -2,6 +2,7 @@
  * least; an operator's the larger of FLOPs / rate and bytes / memory bandwidth. */
 #include "passes/cost_bytes.h"
 #include "ir/fault.h"
+#include "ir/storage.h"
 
 static double given(double value, double otherwise) { return value > 0 ? value : otherwise; }
 
@@ -61,6 +62,11 @@ static double sent_even(dtm_collective_kind kind, dtm_algorithm algorithm, int64
     }
 }
 
+static double time_by(dtm_algorithm algorithm, dtm_collective_kind kind, dtm_link link, int64_t n, int64_t payload) {
+    return (double)dtm_collective_rounds(kind, algorithm, (int)n) * link.latency +
+           sent_even(kind, algorithm, n, (double)payload) / link.bandwidth;
+}
+
 /* Among n ranks of a group along the axes. */
 static dtm_algorithm choose_among(const dtm_module *module, dtm_collective_kind kind, uint16_t axes, int64_t n,
                                   int64_t payload, double *time) {
@@ -70,8 +76,7 @@ static dtm_algorithm choose_among(const dtm_module *module, dtm_collective_kind 
     for (int i = 0; i < DTM_ALGORITHMS; i++) {
         dtm_algorithm algorithm = (dtm_algorithm)i;
         if (!dtm_algorithm_fits(kind, algorithm, (int)n)) continue;
-        double t = (double)dtm_collective_rounds(kind, algorithm, (int)n) * link.latency +
-                   sent_even(kind, algorithm, n, (double)payload) / link.bandwidth;
+        double t = time_by(algorithm, kind, link, n, payload);
         if (least < 0 || t < least) {
             least = t;
             best = algorithm;
@@ -174,6 +179,12 @@ dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op) 
                                                      dtm_value_type(module, data->results[i])));
     total = costs(module, data->kind, data->attributes.axes, dtm_group_of(module, data), payload);
     if (!total.sends) return total;
+    bool chosen = data->attributes.flags && *dtm_op_rows[data->kind].flags, in_steps = dtm_is_in_steps(module, op);
+    dtm_algorithm algorithm = chosen ? dtm_collective_algorithm(data) : DTM_ALGORITHM_RING;
+    if ((chosen || in_steps) && dtm_algorithm_fits(total.kind, algorithm, (int)total.group)) {
+        total.algorithm = algorithm;
+        total.time = time_by(algorithm, total.kind, total.link, total.group, payload);
+    }
     if (dtm_along_pipeline(module, data)) { /* of its ranks, which have programs of their own, each has all of it */
         dtm_collective_counts flat = {
             .own = payload / dtm_dtype_bytes((dtm_dtype)dtm_value_type(module, data->operands[0])->dtype)};

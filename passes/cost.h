@@ -49,6 +49,11 @@ dtm_collective_cost dtm_step_cost(const dtm_module *module, dtm_op_kind kind, ui
 /* The cost of a collective operator; a bucket counts all of its operands. */
 dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op);
 
+/* Seconds from the begin of a collective around a ring, by `ring` or `both_ways`, in steps with `products` products of `seconds` in
+ * all, to the end of both, every rank alike. */
+double dtm_time_in_steps(const dtm_module *module, dtm_op op, dtm_algorithm algorithm, size_t products, double seconds);
+extern const double dtm_seconds_of_step; /* of a step more: a launch, and a look at what has come */
+
 bool dtm_is_collective(dtm_op_kind kind); /* sends something: all_reduce .. permute */
 
 /* Floating-point operations of an operator on the rank that has most, and bytes it reads and writes, as its types say. */

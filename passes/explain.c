@@ -92,14 +92,23 @@ static const char *hidden_by_pairs(const explainer *e, dtm_op loop, dtm_op regio
                             dtm_plural((int64_t)all));
 }
 
+/* "2 products that read it, in steps both ways" */
+static const char *hidden_in_steps(const explainer *e, dtm_op op) {
+    dtm_op first;
+    size_t count = dtm_products_in_steps(e->module, op, &first);
+    bool both = dtm_collective_algorithm(dtm_op_get(e->module, op)) == DTM_ALGORITHM_BOTH_WAYS;
+    const char *ways = both ? "in steps both ways" : "in steps";
+    if (dtm_op_get(e->module, op)->kind == DTM_OP_REDUCE_SCATTER) return dtm_arena_printf(e->scratch, "the product that makes it, %s", ways);
+    if (count == 1) return dtm_arena_printf(e->scratch, "the product that reads it, %s", ways);
+    return dtm_arena_printf(e->scratch, "%zu products that read it, %s", count, ways);
+}
+
 static const char *hidden_by(const explainer *e, dtm_op op) {
     const dtm_op_data *data = &e->module->ops[op];
     dtm_op loop = dtm_ordered_loop(e->module, op), region = loop ? dtm_called_region(e->module, op) : 0;
     if (dtm_is_apart(e->module, op))
         return dtm_arena_printf(e->scratch, "what follows %s", dtm_value_name(e->module, data->operands[data->n_operands - 1]));
-    bool ring = data->kind == DTM_OP_ALL_GATHER || data->kind == DTM_OP_REDUCE_SCATTER;
-    if (ring && data->attributes.number[DTM_COLLECTIVE_STEPS] != 0)
-        return data->kind == DTM_OP_ALL_GATHER ? "the products that read it, in steps" : "the product that makes it, in steps";
+    if (dtm_is_in_steps(e->module, op)) return hidden_in_steps(e, op);
     if (region && data->kind == DTM_OP_SEND) return "the calls that follow";
     return region ? hidden_by_pairs(e, loop, region) : "nothing";
 }

@@ -169,10 +169,22 @@ static bool is_free(const dtm_module *module, dtm_op op) {
     }
 }
 
+/* What a collective in steps takes beside its products. */
+static double exposed_in_steps(const dtm_module *module, dtm_op op) {
+    const dtm_region_data *region = &module->regions[dtm_op_get(module, op)->region];
+    dtm_op first;
+    size_t count = dtm_products_in_steps(module, op, &first);
+    double seconds = 0;
+    for (size_t i = 0; i < count; i++) seconds += dtm_op_time(module, region->ops[(size_t)dtm_op_position(module, first) + i]);
+    dtm_collective_cost cost = dtm_collective_cost_of(module, op);
+    return count && cost.sends ? dtm_time_in_steps(module, op, cost.algorithm, count, seconds) - seconds : cost.time;
+}
+
 double dtm_run_time(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module, op);
     double time = 0;
     if (is_free(module, op)) return 0;
+    if (dtm_is_in_steps(module, op)) return exposed_in_steps(module, op);
     if (dtm_is_collective(data->kind) || data->kind == DTM_OP_SEND) return dtm_collective_cost_of(module, op).time;
     if (!data->body) return dtm_op_time(module, op);
     const dtm_region_data *body = &module->regions[data->body];

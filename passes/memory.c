@@ -552,14 +552,12 @@ static void visit_stored(dtm_module *module, dtm_op op, void *state) {
 
 /* ---- collectives ---- */
 
-/* Collectives of which there are several algorithms carry the one that cost picks, as a flag, and all of them the scratch
+/* Collectives of which there are several algorithms carry the one that overlap or else cost picks, as a flag, and all of them the scratch
  * memory they need: workspace, plan and ledger then speak of the same. Bit a is algorithm a. */
 static void visit_algorithm(dtm_module *module, dtm_op op, void *state) {
     (void)state;
     if (!dtm_runs_collective(module->ops[op].kind)) return;
     dtm_algorithm algorithm = *dtm_op_rows[module->ops[op].kind].flags ? dtm_algorithm_of(module, op) : DTM_ALGORITHM_PAIRWISE;
-    bool may_step = module->ops[op].kind == DTM_OP_ALL_GATHER || module->ops[op].kind == DTM_OP_REDUCE_SCATTER;
-    if (may_step && module->ops[op].attributes.number[DTM_COLLECTIVE_STEPS] != 0) algorithm = DTM_ALGORITHM_RING;
     if (*dtm_op_rows[module->ops[op].kind].flags) module->ops[op].attributes.flags = 1u << algorithm;
     module->ops[op].attributes.number[DTM_COLLECTIVE_SCRATCH] = (double)dtm_collective_scratch(module, op, algorithm);
 }

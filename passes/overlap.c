@@ -14,10 +14,11 @@
  * although it stands after the loop.
  *
  * Where nothing else is there to do, a collective around a ring is taken apart: a gather goes on while the products that read
- * it multiply the rows that are there, a scatter while its product makes the next rows (steps = 1), where that pays. The text
- * stays as it is: the order of what depends on each other does not change. */
+ * it multiply the rows that are there, a scatter while its product makes the next rows (steps = 1), where that pays
+ * (overlap_steps.c). But for products that come up to a gather for that the text stays in its order. */
 #include "ir/storage.h"
 #include "passes/ledger.h"
+#include "passes/overlap_steps.h"
 #include "passes/passes.h"
 
 static bool is_candidate(const dtm_module *module, dtm_op op) {
@@ -87,54 +88,6 @@ static bool is_hidden(const hider *h, dtm_op op) {
     return to > from && h->work[to] > h->work[from + 1];
 }
 
-static bool reads(const dtm_op_data *reader, const dtm_op_data *op) {
-    for (uint32_t i = 0; i < reader->n_operands; i++)
-        for (uint32_t r = 0; r < op->n_results; r++)
-            if (reader->operands[i] == op->results[r]) return true;
-    return false;
-}
-
-/* ---- in steps ---- */
-
-static const double STEP_SECONDS = 4e-6; /* of a step more: a launch, and a look at what has come */
-
-/* The products that read what `gather` gathers, right after it. */
-static size_t products_after(const dtm_module *module, dtm_op gather, double *seconds) {
-    const dtm_op_data *data = &module->ops[gather];
-    const dtm_region_data *region = &module->regions[data->region];
-    size_t count = 0;
-    for (size_t i = (size_t)dtm_op_position(module, gather) + 1; i < region->n_ops; i++) {
-        const dtm_op_data *op = &module->ops[region->ops[i]];
-        if (op->kind != DTM_OP_DOT || !reads(op, data) || op->operands[0] == op->operands[1]) break;
-        *seconds += dtm_run_time(module, region->ops[i]);
-        count++;
-    }
-    return count;
-}
-
-static size_t product_before(const dtm_module *module, dtm_op scatter, double *seconds) {
-    const dtm_op_data *data = &module->ops[scatter];
-    dtm_op def = module->values[data->operands[0]].def;
-    if (!def || module->ops[def].kind != DTM_OP_DOT || module->ops[def].region != data->region ||
-        dtm_op_position(module, def) + 1 != dtm_op_position(module, scatter))
-        return 0;
-    *seconds += dtm_run_time(module, def);
-    return 1;
-}
-
-/* Gathering goes on while the rows that are there are multiplied, scattering while the next rows are: of n steps all but one
- * are hidden, of what is shorter. */
-static bool pays_in_steps(const dtm_module *module, dtm_op op) {
-    const dtm_op_data *data = &module->ops[op];
-    bool gathers = data->kind == DTM_OP_ALL_GATHER, scatters = data->kind == DTM_OP_REDUCE_SCATTER;
-    if (!data->region || !(gathers || scatters) || data->n_operands != 1 || dtm_is_apart(module, op)) return false;
-    double seconds = 0, sent = dtm_run_time(module, op), n = 1;
-    size_t count = gathers ? products_after(module, op, &seconds) : product_before(module, op, &seconds);
-    for (int a = 0; a < module->settings.mesh.count; a++)
-        if (data->attributes.axes >> a & 1) n *= (double)module->settings.mesh.axes[a].size;
-    return count && n > 1 && (sent < seconds ? sent : seconds) * (n - 1) / n > n * (double)count * STEP_SECONDS;
-}
-
 bool dtm_pass_overlap(dtm_module *module) {
     dtm_arena *arena = dtm_arena_create();
     dtm_op_list ops = dtm_ops_in_order(module, arena);
@@ -143,7 +96,7 @@ bool dtm_pass_overlap(dtm_module *module) {
         if (is_candidate(module, ops.items[i]) && is_worth_memory(&h, ops.items[i]) && is_hidden(&h, ops.items[i]))
             module->ops[ops.items[i]].attributes.number[DTM_COLLECTIVE_APART] = 1;
     for (size_t i = 0; i < ops.count; i++)
-        if (pays_in_steps(module, ops.items[i])) module->ops[ops.items[i]].attributes.number[DTM_COLLECTIVE_STEPS] = 1;
+        dtm_choose_steps(module, ops.items[i]);
     module->after = dtm_string_of(module->context, "overlap");
     dtm_arena_destroy(arena);
     return true;

@@ -5,6 +5,8 @@
  *     rows of 1     | block 2 comes    rows for the one before it  | are added to what came, and sent on
  *     rows of 2     | ..               ..                          | ..
  *
+ * Both ways blocks come from, and sums go to, the member before and the one after in turn (dtm_ring_member has the order).
+ *
  * The rows of a product follow the dimension that the ring cuts, in blocks of it: [.., S, ..] has a block for each index
  * before S. Where rows do not lie so, or there is nobody to send to, the instructions run one after another. */
 #include "ir/fault.h"
@@ -15,6 +17,8 @@
 typedef struct ring {
     uint32_t collective; /* the instruction */
     uint32_t whole;      /* the buffer that has all members' blocks */
+    dtm_collective_kind kind;
+    dtm_algorithm algorithm;
     int cut, size, index;
     int64_t blocks, rows, inner; /* rows: of the dimension that is cut */
 } ring;
@@ -39,7 +43,8 @@ static bool find_ring(const dtm_rank *rank, uint32_t instruction, ring *r) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     const dtm_group *group = rank->transfers[instruction].group;
     bool gathers = c->kind == DTM_COLLECTIVE_ALL_GATHER;
-    *r = (ring){.collective = instruction, .whole = gathers ? c->tensors[0].output : c->tensors[0].input, .cut = -1};
+    *r = (ring){.collective = instruction, .whole = gathers ? c->tensors[0].output : c->tensors[0].input,
+                .kind = c->kind, .algorithm = c->algorithm, .cut = -1};
     r->size = dtm_group_members(group);
     r->index = dtm_group_index(group);
     dtm_box whole = dtm_rank_box(rank, r->whole), own = dtm_rank_box(rank, gathers ? c->tensors[0].input : c->tensors[0].output);
@@ -48,7 +53,7 @@ static bool find_ring(const dtm_rank *rank, uint32_t instruction, ring *r) {
         if (r->cut >= 0) return false;
         r->cut = d;
     }
-    if (r->cut < 0 || r->size < 2 || c->algorithm != DTM_ALGORITHM_RING || c->count != 1) return false;
+    if (r->cut < 0 || r->size < 2 || c->algorithm == DTM_ALGORITHM_PAIRWISE || c->count != 1) return false;
     r->blocks = product_of(&whole, 0, r->cut);
     r->rows = whole.spans[r->cut].size;
     r->inner = product_of(&whole, r->cut + 1, whole.rank);
@@ -68,9 +73,10 @@ static void run_rows(dtm_rank *rank, const ring *r, uint32_t from, uint32_t to, 
     for (uint32_t i = from; i < to; i++) dtm_run_rows(rank, i, r->blocks, r->rows, span.begin, span.size);
 }
 
-static int behind(const ring *r, int steps) {
-    if (dtm_fault(84)) steps = -steps;
-    return ((r->index - steps) % r->size + r->size) % r->size;
+/* Whose rows are multiplied in a step: of a gather from 0 on, of a scatter from 1. */
+static int member_at(const ring *r, int step) {
+    if (dtm_fault(84) && step) step = r->size - step;
+    return dtm_ring_member(r->kind, r->algorithm, r->size, r->index, step);
 }
 
 static bool gather_in_steps(dtm_rank *rank, const ring *r, uint32_t index, uint32_t end, dtm_status *status) {
@@ -81,8 +87,8 @@ static bool gather_in_steps(dtm_rank *rank, const ring *r, uint32_t index, uint3
     if (c->stage_out >= 0) dtm_run_copy(rank, &(dtm_plan_copy){c->tensors[0].input, c->tensors[0].output, 0});
     for (int step = 0; ok && step < r->size; step++) {
         if (step && !(ok = dtm_collective_come(request, step, status))) break;
-        if (step) dtm_move_member(rank, index, behind(r, step), false);
-        run_rows(rank, r, index + 1, end, behind(r, step));
+        if (step) dtm_move_member(rank, index, member_at(r, step), false);
+        run_rows(rank, r, index + 1, end, member_at(r, step));
     }
     return ok && dtm_collective_wait(request, status);
 }
@@ -92,8 +98,8 @@ static bool scatter_in_steps(dtm_rank *rank, const ring *r, uint32_t product, dt
     bool going;
     if (!dtm_start_collective(rank, r->collective, request, true, &going, status)) return false;
     for (int step = 1; step <= r->size; step++) {
-        run_rows(rank, r, product, product + 1, behind(r, step));
-        dtm_move_member(rank, r->collective, behind(r, step), true);
+        run_rows(rank, r, product, product + 1, member_at(r, step));
+        dtm_move_member(rank, r->collective, member_at(r, step), true);
         dtm_collective_give(request);
     }
     return dtm_finish_collective(rank, r->collective, request, status);

@@ -1,0 +1,139 @@
+/* overlap: collectives around a ring, in steps with products (passes.h).
+ *
+ * Which products those of a gather are is a matter of what depends on what: any that has the rows of what is gathered, and
+ * whose other factor is there before the gather, may be moved up to it.
+ *
+ *     h = all_gather(h.part over S on tp)        h = all_gather(h.part over S on tp, steps = 1, both_ways)
+ *     q = dot(h, wq over D)                      q = dot(h, wq over D)
+ *     r = rope(q at S over K)                    k = dot(h, wk over D)
+ *     k = dot(h, wk over D)                      r = rope(q at S over K)
+ *
+ * A product reads and makes values and does nothing else, so no effects change their order. It is moved only where no more
+ * bytes live at one time in the region than before. */
+#include "passes/overlap_steps.h"
+#include "ir/storage.h"
+#include "passes/ledger.h"
+
+#include <string.h>
+
+/* ---- moving ---- */
+
+typedef struct mover {
+    dtm_module *module;
+    const dtm_region_data *region;
+    dtm_arena *arena;
+} mover;
+
+/* The operator of the region in which op stands; 0: none. */
+static dtm_op in_region(const mover *m, dtm_op op) {
+    while (op && m->module->ops[op].region != m->module->ops[m->region->ops[0]].region)
+        op = m->module->regions[m->module->ops[op].region].parent;
+    return op;
+}
+
+static dtm_value root_of(const mover *m, dtm_value value) {
+    for (dtm_op def; (def = m->module->values[value].def) && dtm_is_alias(m->module, def);) value = m->module->ops[def].operands[0];
+    return value;
+}
+
+/* The most bytes of values of this region that live at one time: from what sets them to the last that reads them, which is the
+ * end if it stands outside, or in another copy. */
+static int64_t most_bytes(const mover *m) {
+    const dtm_module *module = m->module;
+    size_t n = m->region->n_ops;
+    int64_t *change = dtm_arena_alloc(m->arena, (n + 2) * sizeof *change), now = 0, most = 0;
+    size_t *last = dtm_arena_alloc(m->arena, module->n_values * sizeof *last), *at = dtm_arena_alloc(m->arena, module->n_ops * sizeof *at);
+    for (size_t i = 0; i < n; i++) at[m->region->ops[i]] = i + 1;
+    for (dtm_op op = 1; op < module->n_ops; op++) {
+        if (!module->ops[op].region) continue;
+        dtm_op reader = module->ops[op].kind == DTM_OP_CARRY ? 0 : in_region(m, op);
+        size_t place = reader ? at[reader] : n;
+        for (uint32_t i = 0; i < module->ops[op].n_operands; i++) {
+            dtm_value root = root_of(m, module->ops[op].operands[i]);
+            if (place > last[root]) last[root] = place;
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        const dtm_op_data *data = &module->ops[m->region->ops[i]];
+        for (uint32_t r = 0; r < data->n_results && !dtm_is_alias(module, m->region->ops[i]); r++) {
+            int64_t bytes = dtm_local_bytes_max(module, module->values[data->results[r]].type);
+            change[i] += bytes;
+            change[last[data->results[r]] > i ? last[data->results[r]] : i + 1] -= bytes;
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        now += change[i];
+        if (now > most) most = now;
+    }
+    return most;
+}
+
+/* Whether all operands are set before position `at` of the region, but what `gather` makes. */
+static bool is_ready(const mover *m, dtm_op product, dtm_op gather, int64_t at) {
+    const dtm_op_data *data = &m->module->ops[product];
+    for (uint32_t i = 0; i < data->n_operands; i++) {
+        dtm_op def = m->module->values[data->operands[i]].def, here = def ? in_region(m, def) : 0;
+        if (here && def != gather && dtm_op_position(m->module, here) >= at) return false;
+    }
+    return true;
+}
+
+/* Brings the products that may step with the gather up to it. */
+static void gather_products(dtm_module *module, dtm_op gather) {
+    dtm_region region = module->ops[gather].region;
+    mover m = {module, &module->regions[region], dtm_arena_create()};
+    dtm_op first;
+    int64_t after = dtm_op_position(module, gather) + 1 + (int64_t)dtm_products_in_steps(module, gather, &first);
+    int64_t before = after < (int64_t)m.region->n_ops ? most_bytes(&m) : 0;
+    for (size_t i = (size_t)after; i < m.region->n_ops; i++) {
+        dtm_op product = m.region->ops[i];
+        if (!dtm_may_step(module, gather, product) || !is_ready(&m, product, gather, after)) continue;
+        dtm_op_move(module, product, region, after);
+        if (most_bytes(&m) > before)
+            dtm_op_move(module, product, region, (int64_t)i + 1);
+        else
+            after++;
+    }
+    dtm_arena_destroy(m.arena);
+}
+
+/* ---- whether it pays ---- */
+
+typedef struct stepping {
+    double apart, stepped; /* seconds of the collective and its products: one after another, in steps */
+    dtm_algorithm algorithm;
+} stepping;
+
+static stepping time_of(const dtm_module *module, dtm_op op, size_t count, dtm_op first) {
+    const dtm_op_data *data = &module->ops[op];
+    const dtm_op *products = module->regions[data->region].ops + dtm_op_position(module, first);
+    dtm_collective_cost cost = dtm_collective_cost_of(module, op);
+    double seconds = 0;
+    for (size_t i = 0; i < count; i++) seconds += dtm_op_time(module, products[i]);
+    stepping s = {cost.time + seconds, dtm_time_in_steps(module, op, DTM_ALGORITHM_RING, count, seconds), DTM_ALGORITHM_RING};
+    if (!dtm_algorithm_fits(cost.kind, DTM_ALGORITHM_BOTH_WAYS, (int)cost.group)) return s;
+    double both = dtm_time_in_steps(module, op, DTM_ALGORITHM_BOTH_WAYS, count, seconds);
+    if (both >= s.stepped - dtm_seconds_of_step) return s; /* it may take more memory, for nothing */
+    return (stepping){s.apart, both, DTM_ALGORITHM_BOTH_WAYS};
+}
+
+void dtm_choose_steps(dtm_module *module, dtm_op op) {
+    dtm_op_data *data = &module->ops[op];
+    bool gathers = data->kind == DTM_OP_ALL_GATHER;
+    if (!data->region || !(gathers || data->kind == DTM_OP_REDUCE_SCATTER) || dtm_is_apart(module, op)) return;
+    if (dtm_group_size(module, data->attributes.axes) < 2) return;
+    dtm_region_data *region = &module->regions[data->region];
+    dtm_arena *arena = dtm_arena_create();
+    dtm_op *before = dtm_arena_alloc(arena, region->n_ops * sizeof *before), first;
+    memcpy(before, region->ops, region->n_ops * sizeof *before);
+    if (gathers) gather_products(module, op);
+    size_t count = dtm_products_in_steps(module, op, &first);
+    stepping s = count ? time_of(module, op, count, first) : (stepping){0};
+    if (s.stepped < s.apart) {
+        data->attributes.number[DTM_COLLECTIVE_STEPS] = 1;
+        data->attributes.flags = 1u << s.algorithm;
+    } else {
+        memcpy(region->ops, before, region->n_ops * sizeof *before);
+    }
+    dtm_arena_destroy(arena);
+}
