@@ -21,13 +21,22 @@ static bool compile(dtm_module *module) {
            dtm_pass_partition(module) && dtm_pass_microbatch(module) && dtm_pass_fuse_collectives(module);
 }
 
+/* Of the kernels that it comes to. */
+static double step_time(const dtm_module *module) {
+    dtm_module *fused = dtm_module_clone(module);
+    dtm_pass_fuse(fused);
+    double time = dtm_step_time(fused);
+    dtm_module_destroy(fused);
+    return time;
+}
+
 /* What a try reports is dropped. */
 static void add_try(tries *t, dtm_module *module, const char *edit) {
     size_t mark = dtm_diagnostics_mark(module->context);
     dtm_alternative alternative = {edit, module, {0}};
     if (t->count < MOST_TRIES && compile(module)) {
         alternative.ledger = dtm_ledger_of(module, t->arena);
-        alternative.step_time = dtm_step_time(module);
+        alternative.step_time = step_time(module);
         DTM_PUSH(t->arena, t->items, t->count, t->capacity, alternative);
     } else {
         dtm_module_destroy(module);

@@ -293,13 +293,17 @@ double dtm_op_bytes(const dtm_module *module, dtm_op op) {
     return bytes;
 }
 
-double dtm_op_time(const dtm_module *module, dtm_op op) {
+double dtm_op_compute(const dtm_module *module, dtm_op op) {
     dtm_machine machine = dtm_machine_of(module);
     const dtm_op_data *data = dtm_op_get(module, op);
-    if (dtm_is_collective(data->kind)) return dtm_collective_cost_of(module, op).time;
     bool half = data->n_results && (dtm_value_type(module, data->results[0])->dtype == DTM_BF16 ||
                                     dtm_value_type(module, data->results[0])->dtype == DTM_F16);
-    double compute = dtm_op_flops(module, op) / (half ? machine.flops_bf16 : machine.flops_f32);
-    double memory = dtm_op_bytes(module, op) / machine.memory_bandwidth;
+    return dtm_op_flops(module, op) / (half ? machine.flops_bf16 : machine.flops_f32);
+}
+
+double dtm_op_time(const dtm_module *module, dtm_op op) {
+    if (dtm_is_collective(dtm_op_get(module, op)->kind)) return dtm_collective_cost_of(module, op).time;
+    double compute = dtm_op_compute(module, op);
+    double memory = dtm_op_bytes(module, op) / dtm_machine_of(module).memory_bandwidth;
     return compute > memory ? compute : memory;
 }

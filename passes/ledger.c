@@ -159,57 +159,6 @@ int64_t dtm_ledger_sent_on(const dtm_ledger *ledger, uint16_t axes) {
     return most;
 }
 
-/* What only says where something lies or goes: it names a place, or hands on what lies there already. */
-static bool is_free(const dtm_module *module, dtm_op op) {
-    switch (dtm_op_get(module, op)->kind) {
-    case DTM_OP_WEIGHT: case DTM_OP_STATE: case DTM_OP_CARRY: case DTM_OP_LAST: case DTM_OP_STORE: case DTM_OP_GRADIENT:
-    case DTM_OP_REPORT: case DTM_OP_OUTPUT: case DTM_OP_LEARNING_RATE: case DTM_OP_BIAS_CORRECTION:
-        return true;
-    default: return dtm_is_alias(module, op);
-    }
-}
-
-/* What a collective in steps takes beside its products. */
-static double exposed_in_steps(const dtm_module *module, dtm_op op) {
-    const dtm_region_data *region = &module->regions[dtm_op_get(module, op)->region];
-    dtm_op first;
-    size_t count = dtm_products_in_steps(module, op, &first);
-    double seconds = 0;
-    for (size_t i = 0; i < count; i++) seconds += dtm_op_time(module, region->ops[(size_t)dtm_op_position(module, first) + i]);
-    dtm_collective_cost cost = dtm_collective_cost_of(module, op);
-    return count && cost.sends ? dtm_time_in_steps(module, op, cost.algorithm, count, seconds) - seconds : cost.time;
-}
-
-double dtm_run_time(const dtm_module *module, dtm_op op) {
-    const dtm_op_data *data = dtm_op_get(module, op);
-    double time = 0;
-    if (is_free(module, op)) return 0;
-    if (dtm_is_in_steps(module, op)) return exposed_in_steps(module, op);
-    if (dtm_is_collective(data->kind) || data->kind == DTM_OP_SEND) return dtm_collective_cost_of(module, op).time;
-    if (!data->body) return dtm_op_time(module, op);
-    const dtm_region_data *body = &module->regions[data->body];
-    for (size_t i = 0; i < body->n_ops; i++) time += dtm_run_time(module, body->ops[i]);
-    return time;
-}
-
-static void add_time(dtm_module *module, dtm_op op, void *state) {
-    const dtm_op_data *data = dtm_op_get(module, op);
-    if (data->body) return;
-    double count = 1;
-    for (dtm_op at = dtm_enclosing(module, op, DTM_OP_NONE); at; at = dtm_enclosing(module, at, DTM_OP_NONE)) {
-        const dtm_op_data *around = dtm_op_get(module, at);
-        if (around->kind == DTM_OP_REPEAT || around->kind == DTM_OP_MICROBATCH)
-            count *= (double)around->attributes.copies;
-    }
-    *(double *)state += count * dtm_run_time(module, op);
-}
-
-double dtm_step_time(dtm_module *module) {
-    double time = 0;
-    dtm_walk(module, add_time, &time);
-    return time;
-}
-
 const char *dtm_axes_text(const dtm_module *module, uint16_t axes, dtm_arena *arena) {
     dtm_text text = {arena, NULL, 0, 0};
     for (int a = 0; a < module->settings.mesh.count; a++)

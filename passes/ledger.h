@@ -37,10 +37,6 @@ bool dtm_ledger_check(dtm_module *module, const dtm_ledger *ledger);
 /* W0703 where a rank needs more memory than the machine has; W0810 where an axis over a slower link sends more than twice
  * what one over a faster link does. */
 void dtm_ledger_warn(dtm_module *module, const dtm_ledger *ledger);
-/* Seconds of one run of an operator by the machine model; of one with a region, of what stands in that, each once. */
-double dtm_run_time(const dtm_module *module, dtm_op op);
-/* Seconds of a step by the machine model: every operator and every collective, one after another. */
-double dtm_step_time(dtm_module *module);
 /* "dp.tp" */
 const char *dtm_axes_text(const dtm_module *module, uint16_t axes, dtm_arena *arena);
 

@@ -21,6 +21,7 @@ typedef struct cost_reader {
     const dtm_module *module;
     dtm_arena *arena;
     const bool *stored;
+    const double *times; /* by operator */
     cost_place *place; /* by operator */
     bool *input;  /* by operator, of a unit in a backward region: part of I, the stage before waits for what it makes */
     bool divided; /* I and W are regions of their own */
@@ -87,7 +88,7 @@ static double bytes_of(const cost_reader *c, dtm_value value) {
 /* What the plan says an operator takes, messages apart. */
 static double time_of(const cost_reader *c, dtm_op op) {
     dtm_op_kind kind = get(c, op)->kind;
-    return kind == DTM_OP_SEND || kind == DTM_OP_RECEIVE ? 0 : dtm_run_time(c->module, op);
+    return kind == DTM_OP_SEND || kind == DTM_OP_RECEIVE ? 0 : c->times[op];
 }
 
 static void add_times(const cost_reader *c, dtm_stage_cost *costs) {
@@ -116,7 +117,7 @@ static void add_hidden(const cost_reader *c, dtm_stage_cost *costs) {
         int stage = (int)data->attributes.number[DTM_REGION_STAGE];
         if (!data->region || data->kind != DTM_OP_FORWARD || stage < 0) continue;
         if (get(c, c->module->regions[data->region].parent)->kind == DTM_OP_MICROBATCH)
-            dtm_stage_pair(c->module, stage, c->divided, &costs[stage]);
+            dtm_stage_pair(c->module, c->times, stage, c->divided, &costs[stage]);
     }
 }
 
@@ -178,6 +179,7 @@ static double held(const cost_reader *c) {
 void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs) {
     cost_reader c = {.module = rank, .arena = dtm_arena_create()};
     c.stored = dtm_stored(rank, c.arena);
+    c.times = dtm_run_times(rank, c.arena);
     c.place = dtm_arena_alloc(c.arena, rank->n_ops * sizeof *c.place);
     c.input = dtm_arena_alloc(c.arena, rank->n_ops * sizeof *c.input);
     find_places(&c, rank->body, (cost_place){OUTSIDE, -1, 1});

@@ -11,8 +11,9 @@
  * W is what the stage before does not wait for. What a rank holds (weights, gradients, the optimizer's states) is
  * counted once, with the first of its stages. */
 void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs);
-/* What a pair of F and B, and of F and I, of a stage saves: sets `hidden`, `later` and, where I and W are divided, `hidden_input`. */
-void dtm_stage_pair(const dtm_module *rank, int stage, bool divided, dtm_stage_cost *cost);
+/* What a pair of F and B, and of F and I, of a stage saves, times being those of all operators: sets `hidden`, `later` and, where I and W
+ * are divided, `hidden_input`. */
+void dtm_stage_pair(const dtm_module *rank, const double *times, int stage, bool divided, dtm_stage_cost *cost);
 /* Bytes of the gradients that a rank's program accumulates over microbatches. */
 double dtm_stage_gradients(const dtm_module *rank);
 /* The costs of all stages of a pipeline after fuse or memory, and the link between its ranks. */

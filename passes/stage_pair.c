@@ -32,16 +32,16 @@ static void add_item(pair_part *part, dtm_arena *arena, double time, bool collec
     *(collective ? &last->collective : &last->computes) += time;
 }
 
-static void add_region(pair_part *part, const dtm_module *m, dtm_region region, dtm_arena *arena) {
+static void add_region(pair_part *part, const dtm_module *m, const double *times, dtm_region region, dtm_arena *arena) {
     const dtm_region_data *body = &m->regions[region];
     for (size_t i = 0; i < body->n_ops; i++) {
         dtm_op op = body->ops[i];
         const dtm_op_data *data = dtm_op_get(m, op);
         int64_t copies = data->kind == DTM_OP_REPEAT ? data->attributes.copies : 0;
-        for (int64_t k = 0; k < copies; k++) add_region(part, m, data->body, arena);
+        for (int64_t k = 0; k < copies; k++) add_region(part, m, times, data->body, arena);
         if (copies || data->kind == DTM_OP_REPEAT || data->kind == DTM_OP_SEND || data->kind == DTM_OP_RECEIVE) continue;
         bool collective = dtm_is_collective(data->kind) && dtm_group_of(m, data) > 1;
-        add_item(part, arena, dtm_run_time(m, op), collective);
+        add_item(part, arena, times[op], collective);
     }
 }
 
@@ -72,23 +72,24 @@ static double saved(pair_part *parts) {
 }
 
 /* The regions of a stage in the loop over microbatches. */
-static void add_stage(pair_part *part, const dtm_module *m, int stage, dtm_op_kind kind, bool weights, dtm_arena *arena) {
+static void add_stage(pair_part *part, const dtm_module *m, const double *times, int stage, dtm_op_kind kind, bool weights,
+                      dtm_arena *arena) {
     for (dtm_op op = 1; op < m->n_ops; op++) {
         const dtm_op_data *data = dtm_op_get(m, op);
         bool there = data->region && data->kind == kind && data->attributes.number[DTM_REGION_STAGE] == stage;
         if (there && dtm_enclosing(m, op, DTM_OP_MICROBATCH) &&
             ((data->attributes.flags & DTM_BACKWARD_WEIGHTS) != 0) == weights)
-            add_region(part, m, data->body, arena);
+            add_region(part, m, times, data->body, arena);
     }
 }
 
-void dtm_stage_pair(const dtm_module *rank, int stage, bool divided, dtm_stage_cost *cost) {
+void dtm_stage_pair(const dtm_module *rank, const double *times, int stage, bool divided, dtm_stage_cost *cost) {
     dtm_arena *arena = dtm_arena_create();
     pair_part parts[2] = {{0}};
-    add_stage(&parts[0], rank, stage, DTM_OP_FORWARD, false, arena);
-    add_stage(&parts[1], rank, stage, DTM_OP_BACKWARD, false, arena);
+    add_stage(&parts[0], rank, times, stage, DTM_OP_FORWARD, false, arena);
+    add_stage(&parts[1], rank, times, stage, DTM_OP_BACKWARD, false, arena);
     if (divided) cost->hidden_input = saved(parts);
-    add_stage(&parts[1], rank, stage, DTM_OP_BACKWARD, true, arena);
+    add_stage(&parts[1], rank, times, stage, DTM_OP_BACKWARD, true, arena);
     cost->hidden = saved(parts);
     cost->later = parts[0].ended - alone(&parts[0]);
     dtm_arena_destroy(arena);

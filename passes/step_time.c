@@ -20,6 +20,7 @@ typedef struct step_event {
 typedef struct rank_walk {
     const dtm_module *module;
     dtm_arena *arena;
+    const double *times; /* by op */
     dtm_op loop; /* that the timeline is of; 0: none */
     step_event *events;
     size_t count, capacity, at;
@@ -68,7 +69,7 @@ static void walk(rank_walk *w, dtm_region region) {
         } else if (!is_apart(w, op)) {
             wait_for_operands(w, op);
             bool meets = dtm_is_collective(data->kind) && dtm_along_pipeline(w->module, data);
-            add(w, meets ? MEET : WORK, op, dtm_run_time(w->module, op));
+            add(w, meets ? MEET : WORK, op, w->times[op]);
         }
         for (size_t k = 0; k < w->n_apart; k++)
             if (w->early[w->apart[k]] == op) add(w, START, w->apart[k], 0);
@@ -76,7 +77,7 @@ static void walk(rank_walk *w, dtm_region region) {
 }
 
 static rank_walk walk_of(const dtm_module *module, bool ordered, dtm_arena *arena) {
-    rank_walk w = {.module = module, .arena = arena};
+    rank_walk w = {.module = module, .arena = arena, .times = dtm_run_times(module, arena)};
     dtm_op loop = ordered ? dtm_rank_loop(module) : 0;
     if (loop && dtm_loop_is_ordered(module, loop)) w.loop = loop;
     w.done = dtm_arena_alloc(arena, module->n_ops * sizeof *w.done);
@@ -99,7 +100,8 @@ typedef struct place {
     double between, copies;
 } place;
 
-static double seconds_of(const dtm_module *m, dtm_region region, place *to) {
+static double seconds_of(const rank_walk *w, dtm_region region, place *to) {
+    const dtm_module *m = w->module;
     const dtm_region_data *body = &m->regions[region];
     double time = 0;
     for (size_t i = 0; i < body->n_ops && !to->found; i++) {
@@ -107,14 +109,14 @@ static double seconds_of(const dtm_module *m, dtm_region region, place *to) {
         const dtm_op_data *data = dtm_op_get(m, op);
         if (data->body && data->kind != DTM_OP_FUSED) {
             double copies = data->kind == DTM_OP_REPEAT ? (double)data->attributes.copies : 1;
-            double once = seconds_of(m, data->body, to);
+            double once = seconds_of(w, data->body, to);
             time += to->found ? once : copies * once;
             if (!to->found || data->kind != DTM_OP_REPEAT) continue;
             place none = {0};
-            to->between = seconds_of(m, data->body, &none);
+            to->between = seconds_of(w, data->body, &none);
             to->copies *= copies;
         } else {
-            if (data->kind != DTM_OP_SEND) time += dtm_run_time(m, op);
+            if (data->kind != DTM_OP_SEND) time += w->times[op];
             to->found = op == to->op;
         }
     }
@@ -137,10 +139,10 @@ static void start_in_loop(rank_walk *w, dtm_op apart, const dtm_rank_order *orde
     if (!region || dtm_enclosing(w->module, w->early[apart], DTM_OP_MICROBATCH) != w->loop) return;
     const dtm_op_data *data = get(w, region);
     place all = {0}, to = {.op = w->early[apart], .copies = 1};
-    double whole = seconds_of(w->module, data->body, &all), until = seconds_of(w->module, data->body, &to);
+    double whole = seconds_of(w, data->body, &all), until = seconds_of(w, data->body, &to);
     for (size_t i = order->count; i-- > 0;) {
         if (!calls(data, &order->operations[i])) continue;
-        double at = begin + times->end[i] - whole + until, time = dtm_run_time(w->module, apart);
+        double at = begin + times->end[i] - whole + until, time = w->times[apart];
         for (double k = 0; k < to.copies; k++) w->carried_out = fmax(w->carried_out, at + k * to.between) + time;
         w->done[apart] = w->carried_out;
         return;
@@ -178,7 +180,7 @@ static void run(rank_walk *w) {
         if (e->kind == WORK) w->now += e->time;
         if (e->kind == WAIT) w->now = fmax(w->now, w->done[e->op]);
         if (e->kind == START)
-            w->done[e->op] = w->carried_out = fmax(w->carried_out, w->now) + dtm_run_time(w->module, e->op);
+            w->done[e->op] = w->carried_out = fmax(w->carried_out, w->now) + w->times[e->op];
     }
 }
 
