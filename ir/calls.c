@@ -1,5 +1,6 @@
 /* Reads the order of a loop over microbatches (calls.h). */
 #include "ir/calls.h"
+#include "ir/fault.h"
 
 #include <string.h>
 
@@ -247,12 +248,25 @@ static void add_entry(scheduler *s, dtm_loop_entry_kind kind, size_t call, dtm_o
     DTM_PUSH(s->arena, s->out->entries, s->out->n_entries, s->out->cap_entries, entry);
 }
 
-/* What is waited for, then what is posted, before call number `at` (at the end: the number of calls). */
-static void add_messages(scheduler *s, const int64_t *wait_at, const int64_t *post_at, int64_t at) {
-    for (size_t c = 0; c < s->out->calls.count; c++)
-        if (wait_at[c] == at) add_entry(s, DTM_LOOP_WAIT, c, message_at(s, c, false));
-    for (size_t c = 0; c < s->out->calls.count; c++)
-        if (post_at[c] == at) add_entry(s, DTM_LOOP_POST, c, message_at(s, c, true));
+/* What is to be done before a call, in the order of the calls it is of: lists, linked through the calls. */
+typedef struct agenda {
+    int64_t *first, *next; /* by call (first: also their number); -1: none */
+} agenda;
+
+static agenda agenda_of(const scheduler *s, const int64_t *at) {
+    size_t count = s->out->calls.count;
+    agenda a = {dtm_arena_alloc(s->arena, (count + 1) * sizeof *a.first), dtm_arena_alloc(s->arena, (count + 1) * sizeof *a.next)};
+    for (size_t c = 0; c <= count; c++) a.first[c] = -1;
+    for (size_t c = count; c-- > 0;) {
+        if (at[c] < 0) continue;
+        a.next[c] = a.first[at[c]];
+        a.first[at[c]] = (int64_t)c;
+    }
+    return a;
+}
+
+static void add_messages(scheduler *s, dtm_loop_entry_kind kind, const agenda *a, size_t at) {
+    for (int64_t c = a->first[at]; c >= 0; c = a->next[c]) add_entry(s, kind, (size_t)c, message_at(s, (size_t)c, kind == DTM_LOOP_POST));
 }
 
 /* After the operation that has used the slot. */
@@ -272,11 +286,14 @@ static void schedule_messages(scheduler *s) {
         int64_t next = neighbour(s, c, false, s->buffers, true);
         s->gone[at_call(s, &s->out->calls.items[c])] = wait_at[c] = next < 0 ? (int64_t)count : (int64_t)s->out->calls.items[next].begin;
     }
-    for (size_t c = 0; c < count; c++) {
-        add_messages(s, wait_at, post_at, (int64_t)c);
-        add_entry(s, DTM_LOOP_RUN, c, 0);
+    /* A receive is posted as soon as its slot is free: were a send waited for first, both sides could wait for one another. */
+    agenda waits = agenda_of(s, wait_at), posts = agenda_of(s, post_at);
+    for (size_t c = 0; c <= count; c++) {
+        if (dtm_fault(86)) add_messages(s, DTM_LOOP_WAIT, &waits, c);
+        add_messages(s, DTM_LOOP_POST, &posts, c);
+        if (!dtm_fault(86)) add_messages(s, DTM_LOOP_WAIT, &waits, c);
+        if (c < count) add_entry(s, DTM_LOOP_RUN, c, 0);
     }
-    add_messages(s, wait_at, post_at, (int64_t)count);
 }
 
 const char *dtm_loop_schedule_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_schedule *out) {

@@ -19,7 +19,7 @@ bool dtm_crosses_calls(const planner *p, const uint8_t *seen) {
 }
 
 /* When the values of a group are there for a microbatch: from the first call to the last, both included; an empty interval: in
- * none. */
+ * none. Before each call, number n, messages are posted at 2 n, then others are waited for; the call runs at 2 n + 1. */
 static void busy(const planner *p, const group *g, size_t microbatch, int64_t *from, int64_t *to) {
     const dtm_loop_times *t = &p->schedule.times;
     *from = INT64_MAX, *to = -1;
@@ -27,8 +27,9 @@ static void busy(const planner *p, const group *g, size_t microbatch, int64_t *f
         size_t cell = i * t->n_microbatches + microbatch;
         if (!g->seen[i] || t->time[cell] < 0) continue;
         const dtm_loop_call *call = &p->schedule.calls.items[t->time[cell]];
-        int64_t begin = g->seen[i] & RECEIVED && t->posted[cell] >= 0 && !dtm_fault(83) ? t->posted[cell] : (int64_t)call->begin;
-        int64_t end = g->seen[i] & SENT && t->gone[cell] > (int64_t)call->end && !dtm_fault(82) ? t->gone[cell] - 1 : (int64_t)call->end;
+        int64_t begin = 2 * (int64_t)call->begin + 1, end = 2 * (int64_t)call->end + 1;
+        if (g->seen[i] & RECEIVED && t->posted[cell] >= 0 && !dtm_fault(83)) begin = 2 * t->posted[cell];
+        if (g->seen[i] & SENT && t->gone[cell] > (int64_t)call->end && !dtm_fault(82)) end = 2 * t->gone[cell];
         if (begin < *from) *from = begin;
         if (end > *to) *to = end;
     }

@@ -20,5 +20,7 @@ bool schedule_messages(const dtm_module *module);
 bool schedule_sums(const dtm_module *module);
 /* Proves the timeline that the orders of the ranks' loops make, their messages and sums, whoever wrote them (E0511, E0512, E0903 to E0908). */
 bool schedule_prove(const dtm_module *module);
+/* Whether the ranks' loops with their messages, as they will be run, come to their end; else an error (E0511). */
+bool schedule_walk(const dtm_module *module, dtm_arena *scratch);
 
 #endif

@@ -133,7 +133,7 @@ bool schedule_prove(const dtm_module *module) {
             limits.send_buffers = (int)fmin(limits.send_buffers, number[DTM_MICROBATCH_BUFFERS]);
         }
         dtm_timeline_proof proof;
-        good = dtm_timeline_prove(module->context, scratch, timeline, NULL, &limits, &proof);
+        good = dtm_timeline_prove(module->context, scratch, timeline, NULL, &limits, &proof) && schedule_walk(module, scratch);
     }
     dtm_arena_destroy(scratch);
     return good;
