@@ -507,6 +507,24 @@ static bool read_rule(dtm_checker *c, const dtm_statement *s, const model_names 
     }
 }
 
+/* The ranks of a pipeline have programs of their own: its axis splits no dimension, and no value is held across it. */
+static bool check_pipeline_alone(dtm_checker *c) {
+    const dtm_settings *settings = &c->module->settings;
+    const dtm_pipeline_rule *pipeline = &settings->pipeline;
+    dtm_span also = {0, 0, 0};
+    for (size_t i = 0; i < settings->n_splits; i++)
+        if (settings->splits[i].axis == pipeline->axis) also = settings->splits[i].span;
+    for (size_t i = 0; i < settings->n_keeps; i++)
+        for (int d = 0; d < settings->keeps[i].count; d++)
+            for (int a = 0; a < settings->keeps[i].dims[d].n_axes; a++)
+                if (settings->keeps[i].dims[d].axes[a] == pipeline->axis) also = settings->keeps[i].span;
+    if (!pipeline->present || !also.file) return true;
+    dtm_error(c->context, also, 405, "a pipeline splits one repeat, and nothing else");
+    dtm_note(c->context, pipeline->span, "the pipeline is here");
+    dtm_help(c->context, "give the mesh another axis for it: `mesh { .., tp = 2 }`");
+    return false;
+}
+
 bool dtm_section_parallel(dtm_checker *c, const dtm_entries *sets) {
     dtm_settings *settings = &c->module->settings;
     model_names names = names_of_model(c);
@@ -525,6 +543,6 @@ bool dtm_section_parallel(dtm_checker *c, const dtm_entries *sets) {
         dtm_help(c->context, "let an axis split a repeat: `pp splits layer with schedule = 1f1b, microbatches = 8`");
         good = false;
     }
-    good = good && check_bubbles(c);
+    good = good && check_pipeline_alone(c) && check_bubbles(c);
     return good && settings->microbatches > 1 ? add_time_axis(c) : good;
 }

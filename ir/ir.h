@@ -46,6 +46,8 @@ typedef enum dtm_dtype { DTM_F32, DTM_F16, DTM_BF16, DTM_I32, DTM_U8, DTM_BOOL, 
 
 const char *dtm_dtype_name(dtm_dtype dtype);
 int64_t dtm_dtype_bytes(dtm_dtype dtype);
+/* What no element is less than: the maximum of none. */
+double dtm_least(dtm_dtype dtype);
 
 /* ---- types and layouts ---- */
 
@@ -456,6 +458,8 @@ void dtm_op_remove(dtm_module *module, dtm_op op);                    /* from it
 void dtm_op_move(dtm_module *module, dtm_op op, dtm_region region, int64_t at); /* at -1: the end */
 int64_t dtm_op_position(const dtm_module *module, dtm_op op);        /* in its region */
 void dtm_replace_uses(dtm_module *module, dtm_value from, dtm_value to); /* in all operators */
+/* What a repeat carries from copy to copy as it is, is what it begins with: no carry is left of it. */
+void dtm_drop_invariant_carries(dtm_module *module);
 /* What `made` is takes the place and the name of `of`: those who read `of` read it, and `of` is no longer what it was. Quick
  * where `made` was made after operator `first` was, and by then nothing but later operators read it. */
 void dtm_value_take_place(dtm_module *module, dtm_value made, dtm_value of, dtm_op first);

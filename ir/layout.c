@@ -1,18 +1,24 @@
 /* Types, their interning, and the block law of layouts (ir.h, opening comment). */
 #include "ir/ir.h"
 
+#include <math.h>
 #include <string.h>
 
 static const struct {
     const char *name;
     int64_t bytes;
-} dtypes[DTM_DTYPES] = {{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"i32", 4}, {"u8", 1}, {"bool", 1}};
+    double least;
+} dtypes[DTM_DTYPES] = {{"f32", 4, -INFINITY}, {"f16", 2, -INFINITY}, {"bf16", 2, -INFINITY},
+                        {"i32", 4, INT32_MIN}, {"u8", 1, 0},          {"bool", 1, 0}};
 
 const char *dtm_dtype_name(dtm_dtype dtype) {
     return dtypes[dtype].name;
 }
 int64_t dtm_dtype_bytes(dtm_dtype dtype) {
     return dtypes[dtype].bytes;
+}
+double dtm_least(dtm_dtype dtype) {
+    return dtypes[dtype].least;
 }
 
 /* ---- blocks ---- */

@@ -362,6 +362,28 @@ void dtm_replace_uses(dtm_module *module, dtm_value from, dtm_value to) {
             if (module->ops[op].operands[i] == from) module->ops[op].operands[i] = to;
 }
 
+void dtm_drop_invariant_carries(dtm_module *module) {
+    for (dtm_op carry = 1; carry < module->n_ops; carry++) {
+        const dtm_op_data *data = &module->ops[carry];
+        if (!data->region || data->kind != DTM_OP_CARRY || data->operands[1] != data->results[0]) continue;
+        dtm_value carried = data->results[0], first = data->operands[0];
+        bool handed = false; /* what another carry hands on is made in the repeat */
+        for (dtm_op op = 1; op < module->n_ops; op++) {
+            const dtm_op_data *other = &module->ops[op];
+            handed |= op != carry && other->region && other->kind == DTM_OP_CARRY && other->operands[1] == carried;
+        }
+        if (handed) continue;
+        for (dtm_op op = 1; op < module->n_ops; op++) {
+            const dtm_op_data *last = &module->ops[op];
+            if (!last->region || last->kind != DTM_OP_LAST || last->operands[0] != carried) continue;
+            dtm_replace_uses(module, last->results[0], first);
+            dtm_op_remove(module, op);
+        }
+        dtm_replace_uses(module, carried, first);
+        dtm_op_remove(module, carry);
+    }
+}
+
 void dtm_value_take_place(dtm_module *module, dtm_value made, dtm_value of, dtm_op first) {
     dtm_op def = module->values[made].def;
     if (!def || def < first) {

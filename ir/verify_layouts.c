@@ -28,7 +28,11 @@ static const char *collective_result(const dtm_op_data *op, dtm_type_data *type,
         return NULL;
     case DTM_OP_AS_TERM:
         if (type->sum & axes) return "a sum is pending there already: all terms but one would be lost";
-        type->sum |= axes;
+        /* What ranks have as it is may be meant for a maximum too. */
+        if (op->attributes.number[DTM_AS_TERM_OWN] != 0 && (result->max & axes) == axes)
+            type->max |= axes;
+        else
+            type->sum |= axes;
         return NULL;
     case DTM_OP_ALL_TO_ALL:
     case DTM_OP_ALL_GATHER: {

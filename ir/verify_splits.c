@@ -118,8 +118,11 @@ static void check_pending(verifier *v, const on_axis *c, dtm_op self) {
               first, axis, others_needed(v, op, sets, n_sets, pending));
     for (uint32_t i = 0; i < op->n_results; i++) {
         state is = state_on(dtm_value_type(v->module, op->results[i]), c->axis, &unused);
-        bool zero = op->kind == DTM_OP_FILL && dtm_value_get(v->module, op->operands[0])->number == 0;
-        if (is == SUM && zero) continue;
+        if (op->kind == DTM_OP_FILL) { /* with what adds nothing, or is the maximum of nothing */
+            double number = dtm_value_get(v->module, op->operands[0])->number;
+            dtm_dtype dtype = (dtm_dtype)dtm_value_type(v->module, op->results[0])->dtype;
+            if ((is == SUM && number == 0) || (is == MAX && number == dtm_least(dtype))) continue;
+        }
         if (is == (pending ? SUM : ALIKE)) continue;
         if (pending)
             BREAK(v, op, 507, "%s: %s is %s, but %s, whose sum over %s is still pending, makes it a term", verify_title(v, op),

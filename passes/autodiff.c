@@ -424,6 +424,7 @@ bool dtm_pass_autodiff(dtm_module *module) {
         a.gradient = dtm_arena_alloc(arena, a.n_values * sizeof *a.gradient);
         if (loss) derive(&a, &ops, loss);
         else wrap_body(module);
+        dtm_drop_invariant_carries(module); /* a gradient that copies share */
         module->after = dtm_string_of(module->context, "autodiff");
     }
     dtm_arena_destroy(arena);

@@ -152,7 +152,7 @@ static void desugar_where(canon *c, dtm_op op) {
     dtm_builder b = dtm_builder_before(c->module, op);
     bool is_max = data.kind == DTM_OP_REDUCE_MAX, is_mean = data.kind == DTM_OP_MEAN;
     dtm_dtype dtype = (dtm_dtype)dtm_value_type(c->module, data.operands[0])->dtype;
-    double nothing = !is_max || dtype == DTM_U8 ? 0 : dtype == DTM_I32 ? -2147483648.0 : -INFINITY;
+    double nothing = is_max ? dtm_least(dtype) : 0;
     dtm_value x = choose(&b, suffixed(c, op, "kept"), data.operands[1], data.operands[0], nothing);
     const char *name = suffixed(c, op, is_max ? "max" : "sum");
     dtm_value y = dtm_build_over(&b, is_mean ? DTM_OP_SUM : data.kind, name, &x, 1, data.attributes.over,
@@ -458,6 +458,7 @@ bool dtm_pass_canonicalize(dtm_module *module) {
     number_sites(&c);
     desugar(&c);
     fold(&c);
+    dtm_drop_invariant_carries(module);
     share_common(&c);
     remove_dead(&c);
     order_chains(&c);

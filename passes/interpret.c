@@ -100,11 +100,20 @@ static bool run_input(dtm_run *run, const dtm_op_data *op) {
     return true;
 }
 
+/* Whether a value may be another one as it is: types are the same; the number 0 is a term of any sum too. */
+static bool may_be(const dtm_run *run, dtm_value value, dtm_value source) {
+    const dtm_value_data *from = &run->module->values[source];
+    dtm_type_data to = run->module->types[run->module->values[value].type];
+    if (run->module->values[value].type == from->type) return true;
+    to.sum = 0;
+    return !from->def && from->number == 0 && memcmp(&to, &run->module->types[from->type], sizeof to) == 0;
+}
+
 static bool alias(dtm_run *run, const dtm_op_data *op, dtm_value source, size_t from) {
     dtm_value value = op->results[0];
     size_t slot = dtm_run_slot(run, op, value), ranks = (size_t)run->ranks;
     if (slot == SIZE_MAX) return false;
-    if (run->module->values[value].type != run->module->values[source].type)
+    if (!may_be(run, value, source))
         return dtm_run_error(run, op, "`%s` and `%s`, which are one value, differ in type",
                              dtm_value_name(run->module, value), dtm_value_name(run->module, source));
     memcpy(run->views + slot * ranks, run->views + from * ranks, ranks * sizeof *run->views);

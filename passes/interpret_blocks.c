@@ -286,8 +286,12 @@ static bool lawful(const dtm_run *run, const dtm_op_data *op, const dtm_type_dat
         return same_terms && c->lost == on && c->gained == on && !c->lost_and_gained;
     case DTM_OP_SHARD:
         return same_terms && !c->lost && c->gained == on;
-    case DTM_OP_AS_TERM:
-        return same_splits && to->sum == (from->sum | on) && !(from->sum & on) && to->max == from->max;
+    case DTM_OP_AS_TERM: {
+        bool own = op->attributes.number[DTM_AS_TERM_OWN] != 0, alike = !((from->sum | from->max) & on);
+        bool sum = to->sum == (from->sum | on) && to->max == from->max;
+        bool max = own && to->sum == from->sum && to->max == (from->max | on); /* of what ranks have as it is */
+        return same_splits && alike && (sum || max);
+    }
     case DTM_OP_PERMUTE:
         return same_terms && (!on || !(c->moved & ~on));
     default:

@@ -5,6 +5,7 @@
 #include "passes/interpret_state.h"
 
 #include <pthread.h>
+#include <math.h>
 #include <string.h>
 
 typedef struct message {
@@ -173,8 +174,9 @@ static meeting *meeting_of(dtm_run *run, dtm_string members) {
 static bool lawful(const dtm_run *run, const dtm_op_data *op, uint32_t index) {
     dtm_type_data from = run->module->types[run->module->values[op->operands[index]].type];
     const dtm_type_data *to = &run->module->types[run->module->values[op->results[index]].type];
-    if (!(from.sum & op->attributes.axes)) return false;
+    if (!((from.sum | from.max) & op->attributes.axes)) return false;
     from.sum &= (uint16_t)~op->attributes.axes;
+    from.max &= (uint16_t)~op->attributes.axes;
     return memcmp(&from, to, sizeof from) == 0;
 }
 
@@ -203,7 +205,8 @@ bool dtm_run_meet(dtm_run *run, const dtm_op_data *op) {
         dtm_type type = run->module->values[op->operands[i]].type;
         size_t slot = dtm_run_slot(run, op, op->operands[i]);
         if (slot == SIZE_MAX) return false;
-        if (!lawful(run, op, i)) return dtm_run_error(run, op, "`all_reduce` over a pipeline's axis takes a sum over it");
+        if (!lawful(run, op, i))
+            return dtm_run_error(run, op, "`all_reduce` over a pipeline's axis takes a sum or a maximum over it");
         for (size_t rank = 0; rank < ranks; rank++)
             mine[i * ranks + rank] =
                 copy_block(peers->arena, run->views[slot * ranks + rank], dtm_run_extent(run, type, (int64_t)rank)->elements);
@@ -217,12 +220,20 @@ bool dtm_run_meet(dtm_run *run, const dtm_op_data *op) {
         dtm_type type = run->module->values[op->results[i]].type;
         size_t slot = dtm_run_slot(run, op, op->results[i]);
         if (slot == SIZE_MAX) return false;
+        bool max = run->module->types[run->module->values[op->operands[i]].type].max & op->attributes.axes;
+        double least = max ? dtm_least((dtm_dtype)run->module->types[type].dtype) : 0;
         for (size_t rank = 0; rank < ranks; rank++) {
-            double *sum = dtm_run_block(run, slot, type, (int64_t)rank);
+            double *out = dtm_run_block(run, slot, type, (int64_t)rank);
             int64_t elements = dtm_run_extent(run, type, (int64_t)rank)->elements;
-            memset(sum, 0, (size_t)elements * sizeof *sum);
+            for (int64_t e = 0; e < elements; e++) out[e] = least;
             for (int p = 0; p < peers->count; p++)
-                for (int64_t e = 0; m->blocks[p] && e < elements; e++) sum[e] += m->blocks[p][i * ranks + rank][e];
+                for (int64_t e = 0; m->blocks[p] && e < elements; e++) {
+                    double x = m->blocks[p][i * ranks + rank][e];
+                    if (!max)
+                        out[e] += x;
+                    else if (x > out[e] || isnan(x))
+                        out[e] = x;
+                }
         }
     }
     return true;

@@ -439,6 +439,8 @@ static bool join_slots(planner *p, dtm_op unit, dtm_value result, dtm_value oper
     if (from->slots != into->slots || from->slot_bytes != into->slot_bytes || from->latest != operand ||
         into->latest != result || into->shared || into->persistent || a.fixed || b.fixed || a.shift != b.shift || !same_copies(p, def_of(p, operand), unit))
         return false;
+    dtm_op loop = dtm_enclosing(p->module, unit, DTM_OP_MICROBATCH); /* each microbatch reads what is made outside of it */
+    if (loop && dtm_enclosing(p->module, def_of(p, operand), DTM_OP_MICROBATCH) != loop) return false;
     if (readers_before(p, operand, result).conflict) return false;
     merge(p, b.group, a.group, 0, false);
     from->latest = result;

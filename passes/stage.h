@@ -110,8 +110,12 @@ void stage_balance(stages *s, int64_t copies, const dtm_timeline_problem *proble
 bool stage_find(stages *s);
 /* The stage a value of the loop is made on; STAGE_ANYWHERE too for what is no value of the loop. */
 int stage_of_value(const stages *s, dtm_value value);
+/* Of a `last` of the split repeat: the stage whose copy ran last. */
+int stage_of_last(const stages *s, dtm_op last);
 /* The carry that hands a value of the split repeat to the next copy, or 0. */
 dtm_op stage_carry_of(const stages *s, dtm_value next);
+/* Whether a value after the loop is the maximum, rather than the sum, of what microbatches have: terms of it are no summands. */
+bool stage_is_maximum(const stages *s, dtm_value value);
 /* Of a value that lies alike on several ranks, the one that adds it to a sum. */
 int stage_owner(const stage_home *home);
 

@@ -25,6 +25,7 @@ typedef struct emitter {
     dtm_module *to;
     int rank;
     dtm_value **map;      /* by chunk + 1 (0: of none) and value of the whole program */
+    dtm_value *of_all;    /* by weight: a copy for readers after the loop that other ranks have too */
     bool **needed;        /* the same, by operator: what runs anywhere, and is read here */
     dtm_value **arriving; /* by chunk and carry: from the stage before */
     dtm_value **first;    /* the same: what it begins with in this chunk */
@@ -102,23 +103,41 @@ static bool is_added_elsewhere(const emitter *e, dtm_op op, uint32_t operand, in
     return stage_of_value(s, data->operands[0]) == STAGE_ANYWHERE && !s->summed[data->operands[0]] && stage_of_chunk(e, chunk) != 0;
 }
 
-/* Marks what runs anywhere and is read by something here. Operators are numbered in the order of the text. */
+static bool need(emitter *e, dtm_op op, int chunk) {
+    bool news = !e->needed[chunk + 1][op];
+    e->needed[chunk + 1][op] = true;
+    return news;
+}
+
+/* What runs anywhere and is read by an operator that is here. Whether it is news to anything before it was said. */
+static bool need_operands(emitter *e, dtm_op op, int chunk) {
+    const dtm_op_data *data = get(e, op);
+    bool news = false;
+    for (uint32_t i = 0; i < data->n_operands; i++) {
+        dtm_op def = def_of(e, data->operands[i]);
+        if (!def) continue;
+        bool in_chunk = stage_in_loop(e->s, def) || e->s->around[def];
+        if (in_chunk && chunk < 0) continue; /* after the loop: sums over chunks */
+        if (is_added_elsewhere(e, op, i, chunk) || !runs_anywhere(e, def, data->operands[i])) continue;
+        news |= need(e, def, in_chunk ? chunk : -1);
+    }
+    return news;
+}
+
+/* Operators are numbered in the order of the text: once from its end to its beginning, and again for what copies hand
+ * on. */
 static void find_needed(emitter *e) {
     const stages *s = e->s;
-    for (dtm_op op = (dtm_op)s->n_ops - 1; op > 0; op--) {
-        const dtm_op_data *data = get(e, op);
-        if (!data->region || data->body) continue;
-        bool chunks = stage_in_loop(e->s, op) || s->around[op];
-        for (int chunk = chunks ? 0 : -1; chunk < (chunks ? s->chunks : 0); chunk++) {
-            if (!is_emitted(e, op, chunk)) continue;
-            if (data->kind == DTM_OP_LAST) need_first(e, op, chunk);
-            for (uint32_t i = 0; i < data->n_operands; i++) {
-                dtm_op def = def_of(e, data->operands[i]);
-                if (!def) continue;
-                bool in_chunk = stage_in_loop(e->s, def) || s->around[def];
-                if (in_chunk && chunk < 0) continue; /* after the loop: sums over chunks */
-                if (is_added_elsewhere(e, op, i, chunk)) continue;
-                e->needed[in_chunk ? chunk + 1 : 0][def] |= runs_anywhere(e, def, data->operands[i]);
+    for (bool news = true; news;) {
+        news = false;
+        for (dtm_op op = (dtm_op)s->n_ops - 1; op > 0; op--) {
+            const dtm_op_data *data = get(e, op);
+            if (!data->region || data->body) continue;
+            bool chunks = stage_in_loop(e->s, op) || s->around[op];
+            for (int chunk = chunks ? 0 : -1; chunk < (chunks ? s->chunks : 0); chunk++) {
+                if (!is_emitted(e, op, chunk)) continue;
+                if (data->kind == DTM_OP_LAST) need_first(e, op, chunk);
+                news |= need_operands(e, op, chunk);
             }
         }
     }
@@ -134,6 +153,14 @@ static dtm_value mapped(const emitter *e, dtm_value value, int chunk) {
     return in_chunk ? in_chunk : e->map[0][value];
 }
 
+/* As an operator has it that stands outside of the loop, or in it. */
+static dtm_value operand_of(const emitter *e, dtm_op op, uint32_t i) {
+    const dtm_op_data *data = get(e, op);
+    bool own = i == 0 && (data->kind == DTM_OP_STORE || data->kind == DTM_OP_GRADIENT);
+    dtm_value value = data->operands[i], of_all = e->s->part[op] == PART_AFTER && !own ? e->of_all[value] : 0;
+    return of_all ? of_all : mapped(e, value, e->chunk);
+}
+
 static void map_to(emitter *e, dtm_value value, int chunk, dtm_value made) { e->map[chunk + 1][value] = made; }
 
 static const char *name_of(const emitter *e, dtm_value value) { return dtm_value_name(e->from, value); }
@@ -143,24 +170,32 @@ static dtm_builder builder_at(const emitter *e, dtm_op op, dtm_region region) {
     return (dtm_builder){e->to, region, -1, data->span, data->place, data->why};
 }
 
-static dtm_value zero(dtm_builder *b, dtm_type type, const char *name) {
-    dtm_value number = dtm_constant(b->module, (dtm_dtype)b->module->types[type].dtype, 0);
+/* What adds nothing to a sum, or is no more than any element of a maximum. */
+static dtm_value nothing(dtm_builder *b, dtm_type type, bool maximum, const char *name) {
+    dtm_dtype dtype = (dtm_dtype)b->module->types[type].dtype;
+    dtm_value number = dtm_constant(b->module, dtype, maximum ? dtm_least(dtype) : 0);
     return dtm_result(b->module, dtm_build_op(b, DTM_OP_FILL, &number, 1, NULL, &type, 1, name), 0);
 }
 
-/* a + b, either of which may be none. */
-static dtm_value plus(dtm_builder *b, dtm_value x, dtm_value y, const char *name) {
+/* Of two, either of which may be none: a + b, or the greater. */
+static dtm_value join(dtm_builder *b, dtm_op_kind kind, dtm_value x, dtm_value y, const char *name) {
     if (!x || !y) return x ? x : y;
     dtm_value operands[2] = {x, y};
     dtm_type type = b->module->values[x].type;
-    return dtm_result(b->module, dtm_build_op(b, DTM_OP_ADD, operands, 2, NULL, &type, 1, name), 0);
+    return dtm_result(b->module, dtm_build_op(b, kind, operands, 2, NULL, &type, 1, name), 0);
+}
+
+static dtm_value plus(dtm_builder *b, dtm_value x, dtm_value y, const char *name) {
+    return join(b, DTM_OP_ADD, x, y, name);
 }
 
 /* What chunks of this rank made of a value of the loop, or of the split repeat, added up; 0: nothing. */
 static dtm_value over_chunks(emitter *e, dtm_builder *b, dtm_value value) {
     if (e->map[0][value]) return e->map[0][value];
     dtm_value sum = 0;
-    for (int chunk = 0; chunk < e->s->chunks; chunk++) sum = plus(b, sum, e->map[chunk + 1][value], name_of(e, value));
+    dtm_op_kind kind = stage_is_maximum(e->s, value) ? DTM_OP_MAXIMUM : DTM_OP_ADD;
+    for (int chunk = 0; chunk < e->s->chunks; chunk++)
+        sum = join(b, kind, sum, e->map[chunk + 1][value], name_of(e, value));
     return e->map[0][value] = sum;
 }
 
@@ -188,7 +223,8 @@ static dtm_value sum_over(emitter *e, dtm_builder *b, dtm_value value, dtm_value
     for (int r = 0; r < s->n_ranks; r++) count += members[r];
     dtm_type plain = e->from->values[value].type;
     dtm_type_data data = e->to->types[plain];
-    data.sum |= (uint16_t)(1 << axis);
+    bool maximum = stage_is_maximum(s, value);
+    *(maximum ? &data.max : &data.sum) |= (uint16_t)(1 << axis);
     dtm_type pending = dtm_type_intern(e->to, &data);
     const char *name = name_of(e, value);
     b->why = dtm_string_of(e->to->context, why);
@@ -201,7 +237,7 @@ static dtm_value sum_over(emitter *e, dtm_builder *b, dtm_value value, dtm_value
             dtm_build_op(b, DTM_OP_AS_TERM, &term, 1, &attributes, &pending, 1, dtm_arena_printf(s->scratch, "%s.part", name)),
             0);
     } else {
-        term = zero(b, pending, dtm_arena_printf(s->scratch, "%s.part", name));
+        term = nothing(b, pending, maximum, dtm_arena_printf(s->scratch, "%s.part", name));
     }
     dtm_attributes attributes = dtm_attributes_default(DTM_OP_ALL_REDUCE);
     attributes.axes = (uint16_t)(1 << axis);
@@ -240,11 +276,20 @@ static void add_directions(emitter *e, dtm_builder *b, dtm_value value) {
     e->map[e->chunk + 1][value] = sum_over(e, b, value, e->map[e->chunk + 1][value], members, "the stage lies on two ranks");
 }
 
-/* After the maker of a value: the sum over ranks, if it is wanted. */
+/* After the maker of a value: the sum over ranks, if it is wanted. A weight stays what it is beside it. */
 static void gather(emitter *e, dtm_builder *b, dtm_value value) {
     if (!e->s->gathered[value]) return;
     dtm_value term = over_chunks(e, b, value);
-    e->map[0][value] = add_over_ranks(e, b, value, term);
+    dtm_value made = add_over_ranks(e, b, value, term);
+    if (get(e, def_of(e, value))->kind == DTM_OP_WEIGHT)
+        e->of_all[value] = made;
+    else
+        e->map[0][value] = made;
+}
+
+/* Whether what an operator makes may be wanted on ranks that have no part in it. */
+static bool may_be_gathered(const emitter *e, dtm_op op) {
+    return !e->s->around[op] && (e->s->part[op] == PART_AFTER || get(e, op)->kind == DTM_OP_WEIGHT);
 }
 
 /* ---- operators ---- */
@@ -298,7 +343,7 @@ static dtm_value first_carried(emitter *e, dtm_builder *b, dtm_op op) {
     for (int c = 0; c < e->chunk; c++) earlier |= counts(e, c) && stage_copies(s, stage_of_chunk(e, c)) > 0;
     earlier |= !stage_in_loop(e->s, op) && !counts(e, e->chunk);
     if (stage_in_loop(e->s, op) || !earlier) first = term_of(e, b, op, data->operands[0]);
-    return first ? first : zero(b, e->from->values[data->results[0]].type, name_of(e, data->results[0]));
+    return first ? first : nothing(b, e->from->values[data->results[0]].type, false, name_of(e, data->results[0]));
 }
 
 /* A part of a sum over stages: what there is of it here, perhaps nothing. */
@@ -328,16 +373,17 @@ static void emit_last_after(emitter *e, dtm_op op, dtm_region to) {
     const stages *s = e->s;
     const dtm_op_data *data = get(e, op);
     dtm_op carry = stage_carry_of(s, data->operands[0]);
+    bool is_sum = carry && s->summed[get(e, carry)->results[0]];
     dtm_builder b = builder_at(e, op, to);
     dtm_value sum = 0;
     for (int chunk = 0; chunk < s->chunks; chunk++) {
         dtm_value next = e->map[chunk + 1][data->operands[0]];
-        if (!next || !counts(e, chunk) || (!carry && stage_of_chunk(e, chunk) != stage_highest(s))) continue;
+        if (!next || !counts(e, chunk) || (!is_sum && stage_of_chunk(e, chunk) != stage_of_last(s, op))) continue;
         copy_op(e, op, to, &next);
         b = builder_at(e, op, to);
         sum = plus(&b, sum, e->map[0][data->results[0]], name_of(e, data->results[0]));
     }
-    if (!sum && carry) sum = term_of(e, &b, op, get(e, carry)->operands[0]);
+    if (!sum && is_sum) sum = term_of(e, &b, op, get(e, carry)->operands[0]);
     e->map[0][data->results[0]] = sum;
 }
 
@@ -365,7 +411,7 @@ static void emit_here(emitter *e, dtm_op op, dtm_region to) {
         dtm_op def = def_of(e, data->operands[i]);
         bool sums = def && e->chunk < 0 && (stage_in_loop(e->s, def) || s->home[data->operands[i]].kind == HOME_SUM);
         if (def && s->around[op] && s->part[op] == PART_AFTER) add_directions(e, &b, data->operands[i]);
-        operands[i] = sums ? over_chunks(e, &b, data->operands[i]) : mapped(e, data->operands[i], e->chunk);
+        operands[i] = sums ? over_chunks(e, &b, data->operands[i]) : operand_of(e, op, i);
     }
     if (stage_is_carried(s, op)) operands[0] = e->first[e->chunk][op];
     dtm_op made = copy_op(e, op, to, operands);
@@ -377,7 +423,7 @@ static void emit_here(emitter *e, dtm_op op, dtm_region to) {
 static void emit_op(emitter *e, dtm_op op, dtm_region to) {
     const dtm_op_data *data = get(e, op);
     if (is_emitted(e, op, e->chunk)) emit_here(e, op, to);
-    if (e->s->part[op] != PART_AFTER || e->s->around[op]) return;
+    if (!may_be_gathered(e, op)) return;
     dtm_builder b = builder_at(e, op, to);
     for (uint32_t i = 0; i < data->n_results; i++) gather(e, &b, data->results[i]);
 }
@@ -397,11 +443,7 @@ static void begin_carries(emitter *e, dtm_op repeat, dtm_region to) {
     }
 }
 
-/* Chunks by their stages: so ranks that hold the same ones come to them in the same order. */
-static int chunk_in_order(const emitter *e, int k) {
-    bool turned = stage_directions(e->s) == 2 && stage_of_chunk(e, 0) > stage_of_chunk(e, 1);
-    return turned ? e->s->chunks - 1 - k : k;
-}
+static void emit_outside(emitter *e, dtm_op repeat, dtm_region to);
 
 static void emit_repeat(emitter *e, dtm_op op, dtm_region to, int chunk) {
     const stages *s = e->s;
@@ -423,7 +465,7 @@ static void emit_repeat(emitter *e, dtm_op op, dtm_region to, int chunk) {
 static bool gathers(const emitter *e, dtm_op op) {
     const stages *s = e->s;
     const dtm_op_data *data = get(e, op);
-    if (s->part[op] != PART_AFTER || s->around[op]) return false;
+    if (!may_be_gathered(e, op)) return false;
     for (uint32_t i = 0; i < data->n_results; i++)
         if (s->gathered[data->results[i]] && on_ranks(e, &s->target[data->results[i]])) return true;
     return false;
@@ -450,7 +492,7 @@ static void emit_region(emitter *e, dtm_region from, dtm_region to) {
         if (!data->body) emit_op(e, op, to);
         else if (stage_is_split(e->s, data)) {
             if (e->chunk >= 0) emit_repeat(e, op, to, e->chunk);
-            for (int k = 0; e->chunk < 0 && k < e->s->chunks; k++) emit_repeat(e, op, to, chunk_in_order(e, k));
+            else emit_outside(e, op, to);
         } else if (has_any(e, data->body, e->chunk)) {
             dtm_builder b = builder_at(e, op, to);
             dtm_op made = dtm_build_region(&b, data->kind, &data->attributes);
@@ -528,6 +570,47 @@ static void send(emitter *e, const stage_cut *cut, int peer, dtm_region to) {
     b.why = dtm_string_printf(e->to->context, "stage %d goes on with it", peer);
     dtm_attributes attributes = message_attributes(e, DTM_OP_SEND, peer);
     dtm_build_op(&b, DTM_OP_SEND, values, (uint32_t)cut->count, &attributes, NULL, 0, "");
+}
+
+/* ---- the split repeat outside of the loop ---- */
+
+/* The chunk of this rank that has a stage in a direction, or -1. */
+static int chunk_of(const emitter *e, int stage, int direction) {
+    for (int chunk = 0; chunk < e->s->chunks; chunk++)
+        if (stage_of_chunk(e, chunk) == stage && direction_of(e, chunk) == direction) return chunk;
+    return -1;
+}
+
+/* What the copies of a stage hand on to the next stage that has any, in each direction. */
+static void hand_on(emitter *e, const stage_cut *cut, int from, int next, dtm_region to) {
+    for (int direction = 0; direction < stage_directions(e->s); direction++) {
+        int sender = chunk_of(e, from, direction), receiver = chunk_of(e, next, direction);
+        e->chunk = sender;
+        if (sender >= 0) send(e, cut, next, to);
+        e->chunk = receiver;
+        if (receiver >= 0) receive(e, cut, from, to);
+    }
+    e->chunk = -1;
+}
+
+/* Stage after stage, and from one to the next what copies hand on, once in a step: all ranks come to these messages in one order,
+ * so that none waits in a circle. Also ranks that hold the same stages add them up in one order. */
+static void emit_outside(emitter *e, dtm_op repeat, dtm_region to) {
+    const stages *s = e->s;
+    const dtm_region_data *body = &e->from->regions[get(e, repeat)->body];
+    int step = get(e, repeat)->attributes.flags & DTM_REPEAT_REVERSED ? -1 : 1;
+    stage_cut cut = {NULL, 0, 0};
+    for (size_t i = 0; i < body->n_ops; i++)
+        if (stage_is_carried(s, body->ops[i]) && !s->summed[get(e, body->ops[i])->results[0]] && !stage_in_loop(s, body->ops[i]))
+            DTM_PUSH(s->scratch, cut.items, cut.count, cut.capacity, ((stage_item){0, body->ops[i]}));
+    for (int stage = step > 0 ? 0 : s->count - 1; stage >= 0 && stage < s->count; stage += step) {
+        if (!stage_copies(s, stage)) continue;
+        for (int chunk = 0; chunk < s->chunks; chunk++)
+            if (stage_of_chunk(e, chunk) == stage) emit_repeat(e, repeat, to, chunk);
+        int next = stage + step;
+        while (next >= 0 && next < s->count && !stage_copies(s, next)) next += step;
+        if (next >= 0 && next < s->count) hand_on(e, &cut, stage, next, to);
+    }
 }
 
 /* ---- the loop ---- */
@@ -629,6 +712,7 @@ dtm_module *stage_emit(stages *s, int rank) {
     e.map = dtm_arena_alloc(s->scratch, maps * sizeof *e.map);
     e.needed = dtm_arena_alloc(s->scratch, maps * sizeof *e.needed);
     for (size_t i = 0; i < maps; i++) e.map[i] = dtm_arena_alloc(s->scratch, s->n_values * sizeof **e.map);
+    e.of_all = dtm_arena_alloc(s->scratch, s->n_values * sizeof *e.of_all);
     e.added = dtm_arena_alloc(s->scratch, maps * sizeof *e.added);
     for (size_t i = 0; i < maps; i++) e.added[i] = dtm_arena_alloc(s->scratch, s->n_values * sizeof **e.added);
     for (size_t i = 0; i < maps; i++) e.needed[i] = dtm_arena_alloc(s->scratch, s->n_ops * sizeof **e.needed);

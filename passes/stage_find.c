@@ -50,6 +50,41 @@ static void find_parts(stages *s) {
     }
 }
 
+static bool is_last_of_split(const stages *s, dtm_op op) {
+    return get(s, op)->kind == DTM_OP_LAST && !s->around[op] && s->around[def_of(s, get(s, op)->operands[0])];
+}
+
+/* What is made before the loop is made again wherever it is read. Not so what the loop does not read in any way, and
+ * what copies of the split repeat have a part in: of that some ranks have what others lack, so it has homes like what
+ * stands after the loop. */
+static void find_homed(stages *s) {
+    bool *of_copies = dtm_arena_alloc(s->scratch, s->n_ops * sizeof *of_copies);
+    bool *read = dtm_arena_alloc(s->scratch, s->n_ops * sizeof *read);
+    for (dtm_op op = 1; op < s->n_ops; op++) {
+        const dtm_op_data *data = get(s, op);
+        if (!data->region || data->body || s->part[op] != PART_BEFORE || s->around[op]) continue;
+        of_copies[op] = is_last_of_split(s, op);
+        for (uint32_t i = 0; i < data->n_operands; i++) of_copies[op] |= of_copies[def_of(s, data->operands[i])];
+    }
+    for (bool news = true; news;) { /* again for what is handed to the next copy, which stands later in the text */
+        news = false;
+        for (dtm_op op = (dtm_op)s->n_ops - 1; op > 0; op--) {
+            const dtm_op_data *data = get(s, op);
+            if (!data->region || data->body || !(read[op] || stage_in_loop(s, op))) continue;
+            for (uint32_t i = 0; i < data->n_operands; i++) {
+                dtm_op def = def_of(s, data->operands[i]);
+                if (!def || read[def] || of_copies[def] || s->part[def] != PART_BEFORE) continue;
+                read[def] = news = true;
+            }
+        }
+    }
+    for (dtm_op op = 1; op < s->n_ops; op++) {
+        const dtm_op_data *data = get(s, op);
+        bool placed = data->kind == DTM_OP_WEIGHT || data->kind == DTM_OP_STATE || data->kind == DTM_OP_INPUT;
+        if (data->region && !data->body && !read[op] && !placed && s->part[op] == PART_BEFORE) s->part[op] = PART_AFTER;
+    }
+}
+
 /* ---- 2. sums over stages ---- */
 
 /* Whether every copy of the split repeat reads a value from outside, rather than the one that runs first. */
@@ -149,8 +184,9 @@ int stage_of_value(const stages *s, dtm_value value) {
     return def && stage_in_loop(s, def) ? s->stage[s->unit[def]] : STAGE_ANYWHERE;
 }
 
-static bool is_last_of_split(const stages *s, dtm_op op) {
-    return get(s, op)->kind == DTM_OP_LAST && !s->around[op] && s->around[def_of(s, get(s, op)->operands[0])];
+int stage_of_last(const stages *s, dtm_op last) {
+    dtm_op repeat = s->around[def_of(s, get(s, last)->operands[0])];
+    return get(s, repeat)->attributes.flags & DTM_REPEAT_REVERSED ? stage_lowest(s) : stage_highest(s);
 }
 
 /* Where a reader of a value may run at the earliest (backward: at the latest). What comes out of the split repeat goes to the
@@ -174,8 +210,7 @@ static void find_stage(finder *f, dtm_op op) {
     int *stage = &s->stage[s->unit[op]];
     bool backward = f->part == PART_BACKWARD;
     if (is_last_of_split(s, op)) {
-        bool reversed = get(s, s->around[def_of(s, data->operands[0])])->attributes.flags & DTM_REPEAT_REVERSED;
-        *stage = reversed ? stage_lowest(s) : stage_highest(s);
+        *stage = stage_of_last(s, op);
         return;
     }
     int made = *stage >= 0 ? *stage : STAGE_ANYWHERE, met = STAGE_ANYWHERE;
@@ -311,12 +346,6 @@ static void find_cuts(stages *s) {
         const dtm_op_data *data = get(s, op);
         if (!data->region || data->body) continue;
         bool carried = stage_is_carried(s, op) && !s->summed[data->results[0]];
-        if (carried && !stage_in_loop(s, op)) {
-            s->good = false;
-            if (s->quiet) return;
-            dtm_error(s->module->context, data->span, 414, "`%s` goes from copy to copy outside of the loop over microbatches",
-                      dtm_value_name(s->module, data->results[0]));
-        }
         if (!stage_in_loop(s, op)) continue;
         for (uint32_t i = 0; i < data->n_operands; i++) send_operand(s, op, i);
         if (carried) send_carried(s, op);
@@ -335,7 +364,21 @@ dtm_op stage_carry_of(const stages *s, dtm_value next) {
 
 /* ---- 5. homes after the loop ---- */
 
+/* A sum of what it reads is a sum of what it makes. */
+static bool moves_elements(const dtm_op_data *op) {
+    return op->kind >= DTM_OP_RELAYOUT && op->n_operands == 1;
+}
+
 static bool *no_ranks(stages *s) { return dtm_arena_alloc(s->scratch, (size_t)s->n_ranks); }
+
+bool stage_is_maximum(const stages *s, dtm_value value) {
+    dtm_op def = def_of(s, value);
+    if (!def) return false;
+    const dtm_op_data *data = get(s, def);
+    if (s->part[def] == PART_AFTER && moves_elements(data)) return stage_is_maximum(s, data->operands[0]);
+    return data->kind == DTM_OP_ACCUMULATE &&
+           dtm_value_type(s->module, data->operands[0])->max != dtm_value_type(s->module, value)->max;
+}
 
 int stage_owner(const stage_home *home) {
     int rank = 0;
@@ -344,9 +387,12 @@ int stage_owner(const stage_home *home) {
     return rank;
 }
 
-static void mark_reading(stages *s, dtm_op op, bool *ranks) {
-    int stage = s->stage[s->unit[op]];
-    if (!stage_in_loop(s, op)) return;
+/* The ranks that read an operand of what runs in the loop, or in the split repeat. */
+static void mark_reading(stages *s, dtm_op op, uint32_t operand, bool *ranks) {
+    int stage = s->around[op] ? STAGE_COPIES : s->stage[s->unit[op]];
+    bool first = stage_is_carried(s, op) && operand == 0 && !stage_in_loop(s, op);
+    if (first)
+        stage = get(s, s->around[op])->attributes.flags & DTM_REPEAT_REVERSED ? stage_highest(s) : stage_lowest(s);
     for (int k = 0; k < s->count; k++)
         if (stage == k || (stage == STAGE_COPIES && stage_copies(s, k))) stage_holders(s, k, ranks);
 }
@@ -362,7 +408,10 @@ static void find_holders(stages *s) {
             if (!def || s->part[def] != PART_BEFORE || s->around[def]) continue;
             stage_home *home = &s->home[value];
             if (!home->ranks) *home = (stage_home){HOME_SET, no_ranks(s)};
-            if (stage_in_loop(s, op)) mark_reading(s, op, home->ranks);
+            if (stage_in_loop(s, op) || (s->part[op] == PART_BEFORE && s->around[op]))
+                mark_reading(s, op, i, home->ranks);
+            else if (s->part[op] == PART_AFTER && get(s, def)->kind != DTM_OP_WEIGHT) /* made again wherever it is read */
+                for (int r = 0; r < s->n_ranks; r++) home->ranks[r] = true;
             else if (s->part[op] == PART_BEFORE && data->n_results && s->home[data->results[0]].ranks)
                 for (int r = 0; r < s->n_ranks; r++) home->ranks[r] |= s->home[data->results[0]].ranks[r];
         }
@@ -437,8 +486,7 @@ static void find_targets(stages *s) {
 static void home_of_op(stages *s, dtm_op op) {
     const dtm_op_data *data = get(s, op);
     stage_home all = {HOME_ALL, NULL}, home = all, copies = {HOME_COPIES, NULL};
-    bool moves = data->kind >= DTM_OP_RELAYOUT && data->n_operands == 1; /* linear: a sum stays one */
-    bool sum = false, mixed = false;
+    bool sum = false, maximum = false, mixed = false;
     if (s->around[op]) {
         for (uint32_t i = 0; i < data->n_operands; i++) {
             dtm_op def = def_of(s, data->operands[i]);
@@ -454,9 +502,9 @@ static void home_of_op(stages *s, dtm_op op) {
         for (int k = 0; k < s->count; k++) /* of a stage on two ranks, one adds */
             if (stage_copies(s, k)) made.ranks[stage_rank(s, k, 0)] = true;
         dtm_op carry = stage_carry_of(s, data->operands[0]);
-        if (!carry) { /* one copy's value */
+        if (!carry || !s->summed[get(s, carry)->results[0]]) { /* one copy's value */
             memset(made.ranks, 0, (size_t)s->n_ranks * sizeof *made.ranks);
-            made.ranks[stage_rank(s, stage_highest(s), 0)] = true;
+            made.ranks[stage_rank(s, stage_of_last(s, op), 0)] = true;
         } else if (def_of(s, get(s, carry)->operands[0])) { /* what the repeat begins with */
             const stage_home *first = &s->home[get(s, carry)->operands[0]];
             if (first->kind != HOME_SUM) made.ranks[stage_owner(first)] = true;
@@ -469,10 +517,11 @@ static void home_of_op(stages *s, dtm_op op) {
         if (!def_of(s, data->operands[i])) continue;
         const stage_home *of = &s->home[data->operands[i]];
         sum |= of->kind == HOME_SUM;
+        maximum |= of->kind == HOME_SUM && stage_is_maximum(s, data->operands[i]);
         mixed |= home.kind != HOME_ALL && of->kind != HOME_ALL && !same_home(s, &home, of);
         if (of->kind != HOME_ALL) home = *of;
     }
-    if (data->kind == DTM_OP_ADD && (sum || mixed)) {
+    if (data->kind == DTM_OP_ADD && (sum || mixed) && !maximum) {
         stage_home made = {HOME_SUM, no_ranks(s)};
         for (uint32_t i = 0; i < 2; i++) {
             const stage_home *of = &s->home[data->operands[i]];
@@ -481,7 +530,7 @@ static void home_of_op(stages *s, dtm_op op) {
             else made.ranks[stage_owner(of)] = true;
         }
         home = made;
-    } else if (!(moves && sum)) {
+    } else if (!(moves_elements(data) && sum)) {
         bool everywhere = data->kind == DTM_OP_REPORT || data->kind == DTM_OP_OUTPUT;
         bool weight = data->kind == DTM_OP_GRADIENT || data->kind == DTM_OP_STORE;
         if (weight)
@@ -503,12 +552,22 @@ static void home_of_op(stages *s, dtm_op op) {
     for (uint32_t i = 0; i < data->n_results; i++) s->home[data->results[i]] = home;
 }
 
+/* What has homes, and is read by what runs elsewhere, is wanted everywhere. */
+static void gather_operands(stages *s, dtm_op op) {
+    stage_home all = {HOME_ALL, NULL};
+    for (uint32_t i = 0; i < get(s, op)->n_operands; i++) {
+        dtm_op def = def_of(s, get(s, op)->operands[i]);
+        if (def && s->part[def] == PART_AFTER && !s->around[def]) gather_on(s, get(s, op)->operands[i], &all);
+    }
+}
+
 static void find_homes(stages *s) {
     find_holders(s);
     find_targets(s);
     for (dtm_op op = 1; op < s->n_ops; op++) {
         const dtm_op_data *data = get(s, op);
         if (!data->region || data->body) continue;
+        if (s->part[op] != PART_AFTER) gather_operands(s, op);
         if (data->kind == DTM_OP_ACCUMULATE && stage_in_loop(s, op)) {
             stage_home home = {HOME_COPIES, NULL};
             if (!s->around[op]) {
@@ -524,6 +583,7 @@ static void find_homes(stages *s) {
 bool stage_find(stages *s) {
     find_parts(s);
     if (!s->good) return false;
+    find_homed(s);
     find_sums(s);
     find_stages(s);
     find_cuts(s);
