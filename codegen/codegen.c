@@ -585,7 +585,7 @@ static void share(dtm_generator *all, size_t count) {
     }
 }
 
-bool dtm_codegen(dtm_module *module, dtm_seconds_of *seconds, dtm_text *plan_c, dtm_text *kernels_c) {
+bool dtm_codegen(dtm_module *module, const dtm_predictions *predicted, dtm_text *plan_c, dtm_text *kernels_c) {
     dtm_arena *arena = dtm_arena_create();
     size_t count = module->n_ranks ? module->n_ranks : 1;
     dtm_generator *all = dtm_arena_alloc(arena, count * sizeof *all);
@@ -593,7 +593,8 @@ bool dtm_codegen(dtm_module *module, dtm_seconds_of *seconds, dtm_text *plan_c, 
     for (size_t i = 0; i < count && good; i++) {
         dtm_generator *g = &all[i];
         g->arena = arena;
-        g->seconds = seconds;
+        g->seconds = predicted ? predicted->seconds : NULL;
+        g->step_seconds = predicted ? predicted->step : 0;
         g->stage = i;
         g->n_stages = module->n_ranks;
         if (i) g->kernels = g[-1].kernels, g->n_kernels = g[-1].n_kernels, g->cap_kernels = g[-1].cap_kernels;

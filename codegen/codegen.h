@@ -6,10 +6,16 @@
 
 #include "ir/ir.h"
 
-/* Seconds that one run of an operator takes on the program's machine, those of its region included (passes/ledger.h). */
+/* Seconds that one run of an operator takes on the program's machine, those of its region included (passes/cost.h). */
 typedef double dtm_seconds_of(const dtm_module *module, dtm_op op);
 
-/* `seconds` may be NULL: then the plan says 0 everywhere. False after an error, which stands in the context. */
-bool dtm_codegen(dtm_module *module, dtm_seconds_of *seconds, dtm_text *plan_c, dtm_text *kernels_c);
+/* What the plan says of time beside what is done. */
+typedef struct dtm_predictions {
+    dtm_seconds_of *seconds;
+    double step; /* seconds of a step of all ranks (passes/step_time.h) */
+} dtm_predictions;
+
+/* `predicted` may be NULL: then the plan says 0 everywhere. False after an error, which stands in the context. */
+bool dtm_codegen(dtm_module *module, const dtm_predictions *predicted, dtm_text *plan_c, dtm_text *kernels_c);
 
 #endif

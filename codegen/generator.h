@@ -50,6 +50,7 @@ typedef struct dtm_generator {
     int64_t workspace_bytes; /* behind it lies what a program makes once */
     int64_t step_bytes;  /* bytes after it that seed and step take */
     dtm_seconds_of *seconds;
+    double step_seconds; /* of a step */
     double pending; /* seconds of operators lowered that no instruction has yet */
     size_t stage, n_stages; /* of a pipeline: the coordinate that this plan is of, and how many plans there are; 0: no pipeline */
 } dtm_generator;

@@ -330,6 +330,11 @@ static void write_head(const dtm_generator *g, dtm_text *out) {
     }
     dtm_text_printf(out, mesh->count ? "},\n" : "{NULL, 0, false}},\n");
     dtm_text_printf(out, "    .ranks = %lld,\n    .microbatches = %lld,\n", (long long)dtm_mesh_ranks(mesh), (long long)microbatches);
+    if (g->step_seconds > 0) {
+        dtm_text_printf(out, "    .seconds = ");
+        number(out, g->step_seconds);
+        dtm_text_printf(out, ",\n");
+    }
     write_train(g, out);
     dtm_memory_account m = dtm_memory_account_of(g->module);
     dtm_text_printf(out, "    .arena_bytes = %lld,\n    .memory = {.weights = %lld, .gradients = %lld, .optimizer = %lld, "

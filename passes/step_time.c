@@ -44,53 +44,7 @@ static void add(rank_walk *w, event_kind kind, dtm_op op, double time) {
 
 static bool is_apart(const rank_walk *w, dtm_op op) { return w->early[op] != 0; }
 
-/* ---- what a rank does ---- */
-
-static void wait_for_operands(rank_walk *w, dtm_op op) {
-    const dtm_op_data *data = get(w, op);
-    for (uint32_t i = 0; i < data->n_operands; i++) {
-        dtm_op def = w->module->values[data->operands[i]].def;
-        if (def && is_apart(w, def)) add(w, WAIT, def, 0);
-    }
-    const dtm_region_data *body = data->kind == DTM_OP_FUSED ? &w->module->regions[data->body] : NULL;
-    for (size_t i = 0; body && i < body->n_ops; i++) wait_for_operands(w, body->ops[i]);
-}
-
-static void walk(rank_walk *w, dtm_region region) {
-    const dtm_region_data *body = &w->module->regions[region];
-    for (size_t i = 0; i < body->n_ops; i++) {
-        dtm_op op = body->ops[i];
-        const dtm_op_data *data = get(w, op);
-        if (op == w->loop) {
-            add(w, LOOP, op, 0);
-        } else if (data->body && data->kind != DTM_OP_FUSED) {
-            bool repeats = data->kind == DTM_OP_REPEAT || data->kind == DTM_OP_MICROBATCH;
-            for (int64_t k = repeats ? data->attributes.copies : 1; k > 0; k--) walk(w, data->body);
-        } else if (!is_apart(w, op)) {
-            wait_for_operands(w, op);
-            bool meets = dtm_is_collective(data->kind) && dtm_along_pipeline(w->module, data);
-            add(w, meets ? MEET : WORK, op, w->times[op]);
-        }
-        for (size_t k = 0; k < w->n_apart; k++)
-            if (w->early[w->apart[k]] == op) add(w, START, w->apart[k], 0);
-    }
-}
-
-static rank_walk walk_of(const dtm_module *module, bool ordered, dtm_arena *arena) {
-    rank_walk w = {.module = module, .arena = arena, .times = dtm_run_times(module, arena)};
-    dtm_op loop = ordered ? dtm_rank_loop(module) : 0;
-    if (loop && dtm_loop_is_ordered(module, loop)) w.loop = loop;
-    w.done = dtm_arena_alloc(arena, module->n_ops * sizeof *w.done);
-    w.early = dtm_arena_alloc(arena, module->n_ops * sizeof *w.early);
-    for (dtm_op op = 1; op < module->n_ops; op++) {
-        if (!dtm_is_apart(module, op) || !(w.early[op] = dtm_early_place(module, op))) continue;
-        DTM_PUSH(arena, w.apart, w.n_apart, w.cap_apart, op);
-    }
-    walk(&w, module->body);
-    return w;
-}
-
-/* ---- what is started in the loop ---- */
+/* ---- seconds of regions ---- */
 
 /* Seconds of a region, or until an operator of it has ended; of one in a repeat in its first copy, and then again after
  * `between`, so many `copies` in all. */
@@ -123,6 +77,59 @@ static double seconds_of(const rank_walk *w, dtm_region region, place *to) {
     return time;
 }
 
+/* ---- what a rank does ---- */
+
+static void wait_for_operands(rank_walk *w, dtm_op op) {
+    const dtm_op_data *data = get(w, op);
+    for (uint32_t i = 0; i < data->n_operands; i++) {
+        dtm_op def = w->module->values[data->operands[i]].def;
+        if (def && is_apart(w, def)) add(w, WAIT, def, 0);
+    }
+    const dtm_region_data *body = data->kind == DTM_OP_FUSED ? &w->module->regions[data->body] : NULL;
+    for (size_t i = 0; body && i < body->n_ops; i++) wait_for_operands(w, body->ops[i]);
+}
+
+static void walk(rank_walk *w, dtm_region region) {
+    const dtm_region_data *body = &w->module->regions[region];
+    for (size_t i = 0; i < body->n_ops; i++) {
+        dtm_op op = body->ops[i];
+        const dtm_op_data *data = get(w, op);
+        if (op == w->loop) {
+            add(w, LOOP, op, 0);
+        } else if (data->body && data->kind != DTM_OP_FUSED) {
+            bool repeats = data->kind == DTM_OP_REPEAT || data->kind == DTM_OP_MICROBATCH;
+            int64_t copies = repeats ? data->attributes.copies : 1;
+            place none = {0};
+            if (data->kind == DTM_OP_MICROBATCH && copies > 2) { /* what is started is in the last, what is waited for in the first */
+                add(w, WORK, op, (double)(copies - 2) * seconds_of(w, data->body, &none));
+                copies = 2;
+            }
+            for (int64_t k = 0; k < copies; k++) walk(w, data->body);
+        } else if (!is_apart(w, op)) {
+            wait_for_operands(w, op);
+            bool meets = dtm_is_collective(data->kind) && dtm_along_pipeline(w->module, data);
+            add(w, meets ? MEET : WORK, op, w->times[op]);
+        }
+        for (size_t k = 0; k < w->n_apart; k++)
+            if (w->early[w->apart[k]] == op) add(w, START, w->apart[k], 0);
+    }
+}
+
+static rank_walk walk_of(const dtm_module *module, bool timed, dtm_arena *arena) {
+    rank_walk w = {.module = module, .arena = arena, .times = dtm_run_times(module, arena)};
+    if (timed) w.loop = dtm_rank_loop(module);
+    w.done = dtm_arena_alloc(arena, module->n_ops * sizeof *w.done);
+    w.early = dtm_arena_alloc(arena, module->n_ops * sizeof *w.early);
+    for (dtm_op op = 1; op < module->n_ops; op++) {
+        if (!dtm_is_apart(module, op) || !(w.early[op] = dtm_early_place(module, op))) continue;
+        DTM_PUSH(arena, w.apart, w.n_apart, w.cap_apart, op);
+    }
+    walk(&w, module->body);
+    return w;
+}
+
+/* ---- what is started in the loop ---- */
+
 static bool calls(const dtm_op_data *region, const dtm_operation *o) {
     bool weights = region->attributes.flags & DTM_BACKWARD_WEIGHTS;
     for (int i = 0; i < (o->kind == DTM_OPERATION_PAIR ? 2 : 1) && o->kind != DTM_OPERATION_GROUP; i++) {
@@ -135,8 +142,12 @@ static bool calls(const dtm_op_data *region, const dtm_operation *o) {
 
 /* In the last call of its region, counted from that call's end. */
 static void start_in_loop(rank_walk *w, dtm_op apart, const dtm_rank_order *order, const dtm_rank_times *times, double begin) {
+    if (dtm_enclosing(w->module, w->early[apart], DTM_OP_MICROBATCH) != w->loop) return;
     dtm_op region = dtm_called_region(w->module, w->early[apart]);
-    if (!region || dtm_enclosing(w->module, w->early[apart], DTM_OP_MICROBATCH) != w->loop) return;
+    if (!region) { /* a loop without an order: at its end */
+        w->done[apart] = w->carried_out = fmax(w->carried_out, begin + times->last) + w->times[apart];
+        return;
+    }
     const dtm_op_data *data = get(w, region);
     place all = {0}, to = {.op = w->early[apart], .copies = 1};
     double whole = seconds_of(w, data->body, &all), until = seconds_of(w, data->body, &to);

@@ -427,6 +427,7 @@ struct dtm_plan {
     uint32_t n_axes;
     dtm_plan_axis axes[DTM_PLAN_AXES];
     int64_t ranks, microbatches;
+    double seconds;         /* of a step on the machine of `machine { .. }`, all ranks, as `dtmc timeline` predicts it; 0: not said */
     dtm_plan_train train;
     int64_t arena_bytes;    /* the whole of what a rank allocates, but for threads' scratch */
     dtm_plan_memory memory;

@@ -310,6 +310,7 @@ static void add_head(hasher *h) {
                                p->memory.activations, p->memory.workspace, p->memory.communication, p->memory.fragmentation,
                                p->n_start,         p->n_stages,         p->stage_axis};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) add(h, numbers[i]);
+    if (h->depth == DTM_PLAN_PLACES) add_number(h, p->seconds);
     add_train(h);
     add_text(h, p->train.optimizer);
     add_text(h, p->memory.peak);

@@ -84,6 +84,9 @@ static void print_categories(const dtm_rank *rank, int64_t steps, double seconds
     }
     print_predicted("the rest", &rest, steps, seconds);
     print_predicted("all", &all, steps, seconds);
+    if (rank->plan->seconds <= 0 || rank->forward_only) return;
+    printf("\na step of all ranks %.3f ms, %.3f ms predicted, with what runs beside computing and waiting for others\n",
+           1e3 * seconds / (double)steps, 1e3 * rank->plan->seconds);
 }
 
 static void print_operators(const dtm_rank *rank, int64_t steps, double seconds) {

@@ -8,6 +8,7 @@
 #include "frontend/dtmc/toolchain.h"
 #include "passes/ledger.h"
 #include "passes/stage_cost.h"
+#include "passes/step_time.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -85,11 +86,27 @@ bool dtm_keeps_contracts(dtm_module *module) {
     return dtm_bubble_check(module) && good;
 }
 
+/* Of a step, by the machine model. */
+static double step_seconds(const dtm_module *module) {
+    if (!module->n_ranks) return dtm_step_predict(module, NULL, NULL).all;
+    dtm_arena *arena = dtm_arena_create();
+    const dtm_timeline *timeline = dtm_stage_timeline(module, arena);
+    dtm_timeline_costs costs = dtm_stage_costs(module, arena);
+    double all = dtm_step_predict(module, timeline, dtm_timeline_simulate(arena, timeline, &costs)).all;
+    dtm_arena_destroy(arena);
+    return all;
+}
+
+static bool generate(sources *made) {
+    dtm_predictions predicted = {dtm_run_time, step_seconds(made->module)};
+    return dtm_codegen(made->module, &predicted, &made->plan, &made->kernels);
+}
+
 /* Every error that a program can have is reported here. */
 static sources translate(dtm_context *context, const dtm_options *options) {
     dtm_arena *arena = dtm_context_arena(context);
     sources made = {.module = dtm_compile(context, options, NULL), .plan.arena = arena, .kernels.arena = arena};
-    made.failed = !made.module || !dtm_keeps_contracts(made.module) || !dtm_codegen(made.module, dtm_run_time, &made.plan, &made.kernels);
+    made.failed = !made.module || !dtm_keeps_contracts(made.module) || !generate(&made);
     made.failed |= dtm_report(context);
     return made;
 }
