@@ -181,7 +181,7 @@ static bool check_named_sink(dtm_checker *c, const dtm_statement *s, dtm_op_kind
     return value && take_suffix(c, build_line(c, s, kind, &value, 1, &attributes, NULL), s);
 }
 
-/* forward stage = 1, chunk = 1 { .. }, backward stage = 1, weights { .. }, microbatch m = 4, order = "F0 B0 .." { .. } */
+/* forward stage = 1, chunk = 1 { .. }, backward stage = 1, weights { .. }, microbatch m = 4, both_ways, order = "F0 B0 .." { .. } */
 static bool read_of(dtm_checker *c, const dtm_binding *of, dtm_op_kind kind, dtm_attributes *attributes) {
     const char *word = dtm_checker_text(c, of->name.text);
     bool staged = kind == DTM_OP_FORWARD || kind == DTM_OP_BACKWARD;
@@ -194,6 +194,10 @@ static bool read_of(dtm_checker *c, const dtm_binding *of, dtm_op_kind kind, dtm
         if (*dtm_checker_text(c, of->value->text)) return true;
         dtm_error(c->context, of->value->span, 512, "the order of a loop has a task for each region and microbatch, this one has none");
         return false;
+    }
+    if (kind == DTM_OP_MICROBATCH && !of->value && strcmp(word, "both_ways") == 0) {
+        attributes->flags |= DTM_MICROBATCH_BOTH_WAYS;
+        return true;
     }
     if (kind == DTM_OP_MICROBATCH && of->value && (strcmp(word, "slots") == 0 || strcmp(word, "buffers") == 0)) {
         int64_t count;

@@ -39,17 +39,18 @@ dtm_op dtm_rank_loop(const dtm_module *module) {
 /* ---- where stages lie ---- */
 
 dtm_placement dtm_loop_placement(const dtm_module *module, dtm_op loop) {
-    const dtm_region_data *body = &module->regions[dtm_op_get(module, loop)->body];
+    const dtm_op_data *data = dtm_op_get(module, loop);
+    const dtm_region_data *body = &module->regions[data->body];
     int64_t ranks = module->settings.mesh.axes[module->settings.pipeline.axis].size;
-    bool many = false, is_v = true, both = false;
+    bool many = false, is_v = true;
+    if (data->attributes.flags & DTM_MICROBATCH_BOTH_WAYS) return DTM_PLACE_BIDIRECTIONAL;
     for (size_t i = 0; i < body->n_ops; i++) {
         const dtm_attributes *a = &dtm_op_get(module, body->ops[i])->attributes;
         int64_t stage = (int64_t)a->number[DTM_REGION_STAGE], chunk = (int64_t)a->number[DTM_REGION_CHUNK];
         many |= chunk > 0;
         is_v &= stage == chunk * ranks + (chunk % 2 ? ranks - 1 - module->rank : module->rank);
-        both |= chunk == 1 && stage == ranks - 1 - module->rank;
     }
-    return both ? DTM_PLACE_BIDIRECTIONAL : !many ? DTM_PLACE_SINGLE : is_v ? DTM_PLACE_V : DTM_PLACE_LOOP;
+    return !many ? DTM_PLACE_SINGLE : is_v ? DTM_PLACE_V : DTM_PLACE_LOOP;
 }
 
 /* ---- the text ---- */

@@ -94,7 +94,8 @@ enum {
     DTM_ROPE_INVERSE = 2,
     DTM_ATTENTION_CAUSAL = 1,
     DTM_REPEAT_REVERSED = 1,
-    DTM_BACKWARD_WEIGHTS = 1 /* of a pipeline's stage: what gradients of weights alone need */
+    DTM_BACKWARD_WEIGHTS = 1, /* of a pipeline's stage: what gradients of weights alone need */
+    DTM_MICROBATCH_BOTH_WAYS = 1 /* chunk 0 has the first half of the microbatches, chunk 1, of the other direction, the rest */
 };
 /* dtm_attributes.number[] by operator: index of the row's `numbers`. */
 enum {

@@ -447,6 +447,13 @@ static bool join_slots(planner *p, dtm_op unit, dtm_value result, dtm_value oper
     return true;
 }
 
+/* Whether no value of a group is made in a repeat within the loop: such a one counts other copies. */
+static bool counts_copies_of(const planner *p, uint32_t group, dtm_op loop) {
+    for (dtm_value v = 1; v < p->module->n_values; v++)
+        if (p->homes[v].group && home_of(p, v).group == group && def_of(p, v) && innermost(p, def_of(p, v)) != loop) return false;
+    return true;
+}
+
 static bool join(planner *p, dtm_op unit, dtm_value result, dtm_value operand) {
     home a = home_of(p, operand), b = home_of(p, result);
     group *from = &p->groups[a.group], *into = &p->groups[b.group];
@@ -464,6 +471,7 @@ static bool join(planner *p, dtm_op unit, dtm_value result, dtm_value operand) {
     if (b.fixed || !def_of(p, operand) || innermost(p, def_of(p, operand)) != loop || from->begin <= into->busy_until)
         return false;
     if (loop ? from->begin < p->order.begin[loop] : !into->persistent) return false;
+    if (!counts_copies_of(p, a.group, loop)) return false;
     merge(p, a.group, b.group, b.shift, false);
     return true;
 }

@@ -67,7 +67,8 @@ static dtm_placement placement_of(const dtm_module *module) {
     for (size_t r = 0; r < module->n_ranks; r++) {
         dtm_op loop = dtm_rank_loop(module->ranks[r]);
         dtm_placement one = loop ? dtm_loop_placement(module->ranks[r], loop) : DTM_PLACE_SINGLE;
-        if (one != DTM_PLACE_SINGLE) most = one; /* a rank may have nothing of its other chunks */
+        /* a rank may have nothing of its other chunks, and in the middle of a loop it has what it has in a V */
+        if (one != DTM_PLACE_SINGLE && most != DTM_PLACE_LOOP) most = one;
     }
     return most;
 }

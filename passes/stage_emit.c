@@ -654,7 +654,10 @@ static dtm_string order_of_directions(const emitter *e) {
 static void emit_loop(emitter *e) {
     dtm_builder b = builder_at(e, e->s->loop, e->to->body);
     dtm_attributes attributes = get(e, e->s->loop)->attributes;
-    if (stage_directions(e->s) == 2) attributes.order = order_of_directions(e);
+    if (stage_directions(e->s) == 2) {
+        attributes.flags |= DTM_MICROBATCH_BOTH_WAYS;
+        attributes.order = order_of_directions(e);
+    }
     dtm_op loop = dtm_build_region(&b, DTM_OP_MICROBATCH, &attributes);
     dtm_region body = dtm_op_get(e->to, loop)->body;
     for (e->chunk = 0; e->chunk < e->s->chunks; e->chunk++) emit_stage(e, PART_FORWARD, body);
