@@ -235,12 +235,21 @@ static dtm_value in_order(expansion *e, dtm_value made, dtm_value result) {
     return add(e, "ordered", zero, made);
 }
 
+static const char part_of[] = "part of ";
+
+bool dtm_is_part_of(const dtm_module *module, const dtm_op_data *op, dtm_op_kind kind) {
+    const char *why = dtm_string_text(module->context, op->why), *name = dtm_op_rows[kind].name;
+    size_t before = strlen(part_of), length = strlen(name);
+    if (strncmp(why, part_of, before) != 0 || strncmp(why + before, name, length) != 0) return false;
+    return !why[before + length] || why[before + length] == ';'; /* reasons of other passes may follow */
+}
+
 bool dtm_expand(dtm_module *module, dtm_op op, const uint32_t *uses) {
     if (!rules[dtm_op_get(module, op)->kind]) return false;
     expansion e = {.module = module, .arena = dtm_arena_create(), .at = dtm_builder_before(module, op)};
     e.op = *dtm_op_get(module, op);
     e.name = dtm_value_name(module, e.op.results[0]);
-    e.at.why = dtm_string_printf(module->context, "part of %s", dtm_op_rows[e.op.kind].name);
+    e.at.why = dtm_string_printf(module->context, "%s%s", part_of, dtm_op_rows[e.op.kind].name);
     dtm_op first = (dtm_op)module->n_ops;
     for (uint32_t i = 0; i < e.op.n_results; i++) e.read[i] = uses[e.op.results[i]] > 0;
     rules[e.op.kind](&e);

@@ -1,6 +1,7 @@
 /* What a program is fed: first values of weights, random inputs, dropout, the learning rate. Nothing here depends on
  * the mesh: an element's number comes from a counter-based generator at its index in the whole tensor. */
 #include "passes/interpret_state.h"
+#include "passes/passes.h"
 
 #include <math.h>
 #include <string.h>
@@ -205,10 +206,11 @@ static dtm_dim position_of(const dtm_module *module, dtm_value value) {
 }
 
 static void trace_comparison(bounds *b, const dtm_op_data *op) {
+    bool asked = !dtm_is_part_of(b->module, op, DTM_OP_CROSS_ENTROPY); /* by the program; a loss always does */
     for (uint32_t i = 0; i < 2; i++) {
         dtm_value other = op->operands[1 - i];
         const dtm_value_data *data = &b->module->values[other];
-        if (!data->def && data->number <= 0) trace(b, op->operands[i], (use){.compared = true}, 0);
+        if (asked && !data->def && data->number <= 0) trace(b, op->operands[i], (use){.compared = true}, 0);
         dtm_dim dim = position_of(b->module, other);
         if (dim && (op->kind == DTM_OP_EQ || op->kind == DTM_OP_NE))
             trace(b, op->operands[i], (use){.bound = b->module->dims[dim].size}, 0);

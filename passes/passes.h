@@ -21,5 +21,7 @@ bool dtm_pass_memory(dtm_module *module);
  * False: it has no such rule, nothing is changed. Layouts of the operands, if they have any, are carried on. `uses`:
  * dtm_use_counts, taken before any operator was expanded; what reads an operator's results is to be expanded after it. */
 bool dtm_expand(dtm_module *module, dtm_op op, const uint32_t *uses);
+/* Whether an operator was made so of one of that kind: its reason says it, in a dump that was read again too. */
+bool dtm_is_part_of(const dtm_module *module, const dtm_op_data *op, dtm_op_kind kind);
 
 #endif
