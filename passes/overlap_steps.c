@@ -11,6 +11,7 @@
  * A product reads and makes values and does nothing else, so no effects change their order. It is moved only where no more
  * bytes live at one time in the region than before. */
 #include "passes/overlap_steps.h"
+#include "ir/fault.h"
 #include "ir/storage.h"
 #include "passes/ledger.h"
 
@@ -73,7 +74,7 @@ static bool is_ready(const mover *m, dtm_op product, dtm_op gather, int64_t at) 
     const dtm_op_data *data = &m->module->ops[product];
     for (uint32_t i = 0; i < data->n_operands; i++) {
         dtm_op def = m->module->values[data->operands[i]].def, here = def ? in_region(m, def) : 0;
-        if (here && def != gather && dtm_op_position(m->module, here) >= at) return false;
+        if (here && def != gather && !dtm_fault(92) && dtm_op_position(m->module, here) >= at) return false;
     }
     return true;
 }
@@ -113,7 +114,7 @@ static stepping time_of(const dtm_module *module, dtm_op op, size_t count, dtm_o
     stepping s = {cost.time + seconds, dtm_time_in_steps(module, op, DTM_ALGORITHM_RING, count, seconds), DTM_ALGORITHM_RING};
     if (!dtm_algorithm_fits(cost.kind, DTM_ALGORITHM_BOTH_WAYS, (int)cost.group)) return s;
     double both = dtm_time_in_steps(module, op, DTM_ALGORITHM_BOTH_WAYS, count, seconds);
-    if (both >= s.stepped - dtm_seconds_of_step) return s; /* it may take more memory, for nothing */
+    if (both >= s.stepped - (double)(cost.group - 1) * dtm_seconds_of_step) return s; /* each message is looked for when it leaves */
     return (stepping){s.apart, both, DTM_ALGORITHM_BOTH_WAYS};
 }
 

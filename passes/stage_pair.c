@@ -4,15 +4,17 @@
  *
  *     F       product, all_reduce ..........., product, ..
  *     B                product, product, all_reduce .......   */
+#include "ir/storage.h"
 #include "passes/cost.h"
 #include "passes/ledger.h"
 #include "passes/stage_cost.h"
 
 #include <math.h>
 
-/* What a part computes, and the collective that it starts then; 0: none, at its end. */
+/* What a part computes, and the collective that it starts then; 0: none, at its end. Alone a collective may go in steps with
+ * products, in a pair none does. */
 typedef struct pair_item {
-    double computes, collective;
+    double computes, collective, alone;
 } pair_item;
 
 typedef struct pair_part {
@@ -23,13 +25,14 @@ typedef struct pair_part {
     double ended;
 } pair_part;
 
-static void add_item(pair_part *part, dtm_arena *arena, double time, bool collective) {
+static void add_item(pair_part *part, dtm_arena *arena, double time, double alone, bool collective) {
     if (!part->count || part->items[part->count - 1].collective > 0) {
         pair_item item = {0};
         DTM_PUSH(arena, part->items, part->count, part->capacity, item);
     }
     pair_item *last = &part->items[part->count - 1];
     *(collective ? &last->collective : &last->computes) += time;
+    last->alone += alone;
 }
 
 static void add_region(pair_part *part, const dtm_module *m, const double *times, dtm_region region, dtm_arena *arena) {
@@ -41,13 +44,14 @@ static void add_region(pair_part *part, const dtm_module *m, const double *times
         for (int64_t k = 0; k < copies; k++) add_region(part, m, times, data->body, arena);
         if (copies || data->kind == DTM_OP_REPEAT || data->kind == DTM_OP_SEND || data->kind == DTM_OP_RECEIVE) continue;
         bool collective = dtm_is_collective(data->kind) && dtm_group_of(m, data) > 1;
-        add_item(part, arena, times[op], collective);
+        double time = dtm_is_in_steps(m, op) ? dtm_collective_cost_of(m, op).time : times[op];
+        add_item(part, arena, time, times[op], collective);
     }
 }
 
 static double alone(const pair_part *part) {
     double time = 0;
-    for (size_t i = 0; i < part->count; i++) time += part->items[i].computes + part->items[i].collective;
+    for (size_t i = 0; i < part->count; i++) time += part->items[i].alone;
     return time;
 }
 

@@ -166,6 +166,63 @@ static void test_collectives(dtm_comm *comm, dtm_group *group, dtm_group *other,
     free(terms), free(sum), free(block), free(again), free(wanted);
 }
 
+/* ---- in steps ---- */
+
+static const int64_t stepped[MOST] = {1000, 0, 200000, 70, 90001}; /* elements of the members' blocks: of none to several segments */
+
+static void fill_block(float *all, int block, int rank, int64_t at) {
+    for (int64_t i = 0; i < stepped[block]; i++) all[at + i] = rank < 0 ? NAN : term(rank, at + i);
+}
+
+/* What the terms of an element are, added in the order that the group and the algorithm say. */
+static float sum_in_order(int n, bool both, int owner, int64_t i) {
+    int half = both ? n / 2 : n - 1, other = both ? (n - 1) / 2 : 0;
+    float up = term((owner + n - half) % n, i), down = other ? term((owner + other) % n, i) : 0;
+    for (int k = half - 1; k > 0; k--) up += term((owner + n - k) % n, i);
+    for (int k = other - 1; k > 0; k--) down += term((owner + k) % n, i);
+    if (!both) return up + term(owner, i);
+    return n % 2 ? down + (up + term(owner, i)) : up + (down + term(owner, i));
+}
+
+/* A block that is not given yet is no number: nothing may have read it before. */
+static void test_steps(dtm_comm *comm, dtm_group *group, dtm_algorithm algorithm, dtm_status *status) {
+    int n = dtm_group_members(group), me = dtm_group_index(group);
+    bool both = algorithm == DTM_ALGORITHM_BOTH_WAYS, ok;
+    int64_t at[MOST + 1] = {0}, bytes[MOST];
+    dtm_collective_request request;
+    for (int i = 0; i < n; i++) {
+        bytes[i] = 4 * stepped[i];
+        at[i + 1] = at[i] + stepped[i];
+    }
+    float *input = zeroed(4 * at[n]), *output = zeroed(4 * stepped[me]), *all = zeroed(4 * at[n]);
+    for (int i = 0; i < n; i++) fill_block(input, i, -1, at[i]);
+    dtm_group_step(group);
+    CHECK_OK(dtm_reduce_scatter_start(group, algorithm, DTM_REDUCTION_SUM, DTM_REDUCE_F32, input, output, stepped, NULL, &request,
+                                      status),
+             status);
+    for (int step = 1; step <= n && !status->failed; step++) {
+        int block = dtm_ring_member(DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, n, me, step);
+        usleep((useconds_t)(300 * ((me + step) % 3)));
+        fill_block(input, block, me, at[block]);
+        dtm_collective_give(&request);
+    }
+    CHECK_OK(dtm_collective_wait(&request, status), status);
+    for (int64_t i = 0; i < stepped[me]; i += 7)
+        if (!(output[i] == sum_in_order(n, both, me, at[me] + i))) CHECK(!"the sum, to the bit");
+    dtm_group_step(group);
+    CHECK_OK(dtm_all_gather_start(group, algorithm, output, all, bytes, &request, status), status);
+    for (int step = 1; step < n && !status->failed; step++) {
+        int block = dtm_ring_member(DTM_COLLECTIVE_ALL_GATHER, algorithm, n, me, step);
+        ok = dtm_collective_come(&request, step, status);
+        for (int64_t i = 0; ok && i < stepped[block]; i += 7)
+            if (!(all[at[block] + i] == sum_in_order(n, both, block, at[block] + i))) CHECK(!"what has come is there");
+    }
+    CHECK_OK(dtm_collective_wait(&request, status), status);
+    CHECK(memcmp(all + at[me], output, (size_t)bytes[me]) == 0);
+    CHECK_OK(dtm_comm_barrier(comm, status), status);
+    free(input), free(output), free(all);
+}
+
 static bool started_main(dtm_comm *comm, void *argument, dtm_status *status) {
     int n = dtm_comm_size(comm), ranks[MOST];
     for (int i = 0; i < n; i++) ranks[i] = i;
@@ -176,6 +233,8 @@ static bool started_main(dtm_comm *comm, void *argument, dtm_status *status) {
         test_storm(comm, channels, round + *(const uint32_t *)argument * 100, status);
     if (!status->failed) test_progress(comm, channels[0], status);
     if (!status->failed) test_collectives(comm, channels[0], channels[1], status);
+    if (!status->failed && n > 1 && n <= 5) test_steps(comm, channels[0], DTM_ALGORITHM_RING, status);
+    if (!status->failed && n > 2 && n <= 5) test_steps(comm, channels[1], DTM_ALGORITHM_BOTH_WAYS, status);
     CHECK_OK(dtm_comm_barrier(comm, status), status);
     return !status->failed;
 }

@@ -148,6 +148,7 @@ static bool start_segment(dtm_group *group, exchange *e, int64_t segment, int64_
 /* The first two segments are on their way. */
 static bool begin_exchange(dtm_group *group, reducer reduce, exchange *e, dtm_status *status) {
     int64_t bytes = reduce.element_bytes, segment = DTM_SEGMENT_BYTES / bytes;
+    for (int i = 0; i < 4; i++) e->requests[i].done = 1;
     return start_segment(group, e, segment, bytes, 0, status) && start_segment(group, e, segment, bytes, 1, status);
 }
 
@@ -296,6 +297,12 @@ static int scattered(const dtm_group *group, const scatter *s, int step) {
     return dtm_ring_member(DTM_COLLECTIVE_REDUCE_SCATTER, s->algorithm, group->size, group->index, step);
 }
 
+/* Both ways a message starts once the one before it has left: so messages come to each rank from one side and the other in turn,
+ * and none waits for a rank that another sends to, which waits itself. */
+static bool has_left(dtm_group *group, exchange *e, dtm_status *status) {
+    return dtm_wait(group, &e->requests[1], 1, status) && dtm_wait(group, &e->requests[3], 1, status);
+}
+
 static bool begin_scatter(dtm_group *group, reducer reduce, scatter *s, int step, dtm_status *status) {
     int n = group->size, ways = ways_of(s->algorithm), way = (step - 1) % ways, goes_on = step + ways < n ? step + ways : n;
     int sent = scattered(group, s, step), received = scattered(group, s, goes_on);
@@ -307,11 +314,12 @@ static bool begin_scatter(dtm_group *group, reducer reduce, scatter *s, int step
     e->send = step <= ways ? s->input + offset_of(s->counts, sent) * bytes : s->partial[way];
     e->send_count = s->counts[sent];
     /* Of the two that end here the second is added to the sum of the first. */
-    e->own = ways == 2 && step == n - 1 ? s->output : own;
+    e->own = ways == 2 && step == n - 1 && !dtm_fault(91) ? s->output : own;
     e->target = goes_on == n ? s->output : s->partial[way];
     e->receive_count = s->counts[received];
     e->needs = goes_on;
     if (step <= ways && !dtm_step_given(group, step)) return dtm_status_echo(status);
+    if (ways == 2 && step > 1 && !has_left(group, &s->exchanges[1 - way], status)) return false;
     return begin_exchange(group, reduce, e, status);
 }
 
@@ -403,7 +411,9 @@ static bool all_gather_ring(dtm_group *group, dtm_algorithm algorithm, char *out
             if (!dtm_wait(group, of, 2, status)) return false;
             dtm_step_come(group);
         }
-        if (step < n && !begin_gather(group, algorithm, output, bytes, step, of, status)) return false;
+        if (step >= n) continue;
+        if (ways == 2 && step > 1 && !dtm_wait(group, &requests[(step - 1) % 2][1], 1, status)) return false;
+        if (!begin_gather(group, algorithm, output, bytes, step, of, status)) return false;
     }
     return true;
 }
