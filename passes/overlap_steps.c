@@ -56,7 +56,8 @@ static int64_t most_bytes(const mover *m) {
     }
     for (size_t i = 0; i < n; i++) {
         const dtm_op_data *data = &module->ops[m->region->ops[i]];
-        for (uint32_t r = 0; r < data->n_results && !dtm_is_alias(module, m->region->ops[i]); r++) {
+        bool lasts = data->kind == DTM_OP_WEIGHT || data->kind == DTM_OP_STATE; /* whatever reads them */
+        for (uint32_t r = 0; r < data->n_results && !lasts && !dtm_is_alias(module, m->region->ops[i]); r++) {
             int64_t bytes = dtm_local_bytes_max(module, module->values[data->results[r]].type);
             change[i] += bytes;
             change[last[data->results[r]] > i ? last[data->results[r]] : i + 1] -= bytes;
