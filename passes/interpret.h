@@ -48,6 +48,7 @@ typedef struct dtm_tensor {
     const char *dims[DTM_MAX_RANK];
     int64_t elements;
     double *data;
+    uint8_t *seen; /* by element, of a value kept: 0 where it has none, as microbatches went another way. NULL: all are there */
 } dtm_tensor;
 
 typedef struct dtm_tensors {

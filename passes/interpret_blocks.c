@@ -166,11 +166,13 @@ static int64_t origin(const dtm_run *run, int64_t rank, uint16_t axes) {
     return rank;
 }
 
-double *dtm_run_assemble(dtm_run *run, dtm_type type, size_t slot, size_t stride, dtm_arena *arena) {
+double *dtm_run_assemble(dtm_run *run, dtm_type type, size_t slot, size_t stride, dtm_arena *arena,
+                         uint8_t **seen_elements) {
     const dtm_type_data *data = &run->module->types[type];
     int64_t elements = dtm_run_elements(run, data);
     double *whole = dtm_arena_alloc(arena, (size_t)elements * sizeof *whole);
-    uint8_t *seen = dtm_arena_alloc(run->arena, (size_t)elements);
+    uint8_t *seen = dtm_arena_alloc(seen_elements ? arena : run->arena, (size_t)elements + 1);
+    if (seen_elements) *seen_elements = seen;
     uint16_t present = dtm_run_split_axes(data) | data->sum | data->max;
     bool in_time = run->time_axis >= 0 && present >> run->time_axis & 1;
     for (int64_t m = 0; m < (in_time && stride ? run->microbatches : 1); m++)

@@ -257,11 +257,21 @@ static bool same_bits(const dtm_tensor *a, const dtm_tensor *b) {
     return a->elements == b->elements && memcmp(a->data, b->data, (size_t)a->elements * sizeof *a->data) == 0;
 }
 
+/* What went through another rank: of a pipeline in both directions each has its own microbatches. */
+static void fill(dtm_tensor *known, const dtm_tensor *other) {
+    for (int64_t i = 0; i < known->elements; i++) {
+        if (known->seen[i] || (other->seen && !other->seen[i])) continue;
+        known->seen[i] = 1;
+        known->data[i] = other->data[i];
+    }
+    if (!memchr(known->seen, 0, (size_t)known->elements)) known->seen = NULL;
+}
+
 /* Adds one rank's tensors; what several ranks have must be the same on all. */
 static bool merge(const dtm_module *module, dtm_interpretation *out, dtm_tensors *to, const dtm_tensors *from, bool alike) {
     for (size_t i = 0; i < from->count; i++) {
         dtm_tensor tensor = from->data[i];
-        const dtm_tensor *known = NULL;
+        dtm_tensor *known = NULL;
         for (size_t k = 0; k < to->count && !known; k++)
             if (to->data[k].step == tensor.step && strcmp(to->data[k].name, tensor.name) == 0) known = &to->data[k];
         if (known && alike && !same_bits(known, &tensor)) {
@@ -270,7 +280,9 @@ static bool merge(const dtm_module *module, dtm_interpretation *out, dtm_tensors
                       (long long)tensor.step);
             return false;
         }
+        if (known && known->seen && known->elements == tensor.elements) fill(known, &tensor);
         if (known) continue;
+        if (tensor.seen) tensor.seen = memcpy(dtm_arena_alloc(out->arena, (size_t)tensor.elements), tensor.seen, (size_t)tensor.elements);
         tensor.name = dtm_arena_strdup(out->arena, tensor.name);
         tensor.data = copy_block(out->arena, tensor.data, tensor.elements);
         DTM_PUSH(out->arena, to->data, to->count, to->capacity, tensor);

@@ -94,7 +94,7 @@ bool dtm_run_record(dtm_run *run, const dtm_op_data *op, dtm_tensors *list, cons
         if (now + 1 < run->microbatches) return true;
         slot -= stride * (size_t)now;
     }
-    double *whole = dtm_run_assemble(run, type, slot, stride, run->out->arena);
+    double *whole = dtm_run_assemble(run, type, slot, stride, run->out->arena, NULL);
     add_tensor(run, list, name, as, conform(run, data, whole, as));
     return true;
 }
@@ -113,7 +113,7 @@ static const char *copy_name(dtm_run *run, dtm_value value, size_t copy) {
     int64_t numbers[DTM_MAX_DEPTH], n = 0;
     for (int i = slots->depth - 1; i >= 0; i--) {
         size_t copies = (size_t)run->loops[slots->loops[i]].copies;
-        if (slots->loops[i] != run->time_loop) numbers[n++] = (int64_t)(copy % copies);
+        if (slots->loops[i] != run->time_loop) numbers[n++] = run->loops[slots->loops[i]].first + (int64_t)(copy % copies);
         copy /= copies;
     }
     dtm_text text = {.arena = run->out->arena};
@@ -124,14 +124,42 @@ static const char *copy_name(dtm_run *run, dtm_value value, size_t copy) {
     return dtm_arena_strdup(run->out->arena, text.data);
 }
 
+/* Sums of which a rank of a pipeline has a part, which others add theirs to: they are not what the program calls so. */
+static void find_parts(const dtm_run *run, dtm_value value, bool *part) {
+    dtm_op def = run->module->values[value].def;
+    const dtm_op_data *op = &run->module->ops[def];
+    bool sums = op->kind == DTM_OP_ADD || op->kind == DTM_OP_LAST || op->kind == DTM_OP_CARRY || op->kind == DTM_OP_ACCUMULATE;
+    if (!def || part[value] || !sums) return;
+    part[value] = true;
+    for (uint32_t i = 0; i < op->n_operands && op->kind != DTM_OP_ACCUMULATE; i++) find_parts(run, op->operands[i], part);
+}
+
+/* Whether a sum over microbatches lacks some that went through another rank. */
+static bool lacks_microbatches(const dtm_run *run, dtm_value value, size_t slot, size_t stride) {
+    const dtm_type_data *type = &run->module->types[run->module->values[value].type];
+    if (!stride || run->time_axis < 0 || !((type->sum | type->max) >> run->time_axis & 1)) return false;
+    for (int64_t m = 0; m < run->microbatches; m++)
+        if (!run->views[(slot + (size_t)m * stride) * (size_t)run->ranks]) return true;
+    return false;
+}
+
 void dtm_run_assemble_kept(dtm_run *run) {
+    bool *part = dtm_arena_alloc(run->arena, run->module->n_values * sizeof *part);
+    for (dtm_op op = 1; op < run->module->n_ops; op++) {
+        const dtm_op_data *data = &run->module->ops[op];
+        if (data->region && data->kind == DTM_OP_AS_TERM && data->attributes.number[DTM_AS_TERM_OWN] != 0)
+            find_parts(run, data->operands[0], part);
+    }
     for (size_t i = 0; i < run->n_kept; i++) {
         dtm_value value = run->kept[i].value;
-        size_t slot = run->kept[i].slot;
-        double *whole =
-            dtm_run_assemble(run, run->module->values[value].type, slot, time_stride(run, value), run->out->arena);
+        size_t slot = run->kept[i].slot, stride = time_stride(run, value);
+        if (part[value] || lacks_microbatches(run, value, slot, stride)) continue;
+        uint8_t *seen;
+        double *whole = dtm_run_assemble(run, run->module->values[value].type, slot, stride, run->out->arena, &seen);
         add_tensor(run, &run->out->values, copy_name(run, value, slot - run->slots[value].base), dtm_run_type_of(run, value),
                    whole);
+        dtm_tensor *made = &run->out->values.data[run->out->values.count - 1];
+        if (made->elements && memchr(seen, 0, (size_t)made->elements)) made->seen = seen;
     }
 }
 
@@ -188,7 +216,7 @@ static void save_variable(dtm_run *run, const dtm_op_data *op, dtm_value value, 
     size_t first = slot * (size_t)run->ranks;
     memcpy(run->views + first, run->variables + first, (size_t)run->ranks * sizeof *run->views);
     if (!dtm_run_check_alike(run, op, value, slot)) return;
-    double *whole = dtm_run_assemble(run, run->module->values[value].type, slot, 0, run->out->arena);
+    double *whole = dtm_run_assemble(run, run->module->values[value].type, slot, 0, run->out->arena, NULL);
     add_tensor(run, op->kind == DTM_OP_WEIGHT ? &run->out->weights : &run->out->states,
                dtm_run_path(run, op->attributes.name), dtm_run_type_of(run, value), whole);
 }

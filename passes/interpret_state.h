@@ -144,8 +144,9 @@ void dtm_run_cut(const dtm_module *module, const dtm_type_data *type, const dtm_
 /* The axes that occur in the type: those of splits, and those it is pending on. */
 uint16_t dtm_run_split_axes(const dtm_type_data *type);
 /* The whole tensor of a value from the blocks of its ranks, terms summed; in `arena`. `slot` is that of microbatch 0
- * where the type depends on the axis in time, and its slots then lie `stride` apart. */
-double *dtm_run_assemble(dtm_run *run, dtm_type type, size_t slot, size_t stride, dtm_arena *arena);
+ * where the type depends on the axis in time, and its slots then lie `stride` apart. `seen`, if not NULL: by element, whether any rank
+ * and microbatch had it, in `arena` too. */
+double *dtm_run_assemble(dtm_run *run, dtm_type type, size_t slot, size_t stride, dtm_arena *arena, uint8_t **seen);
 /* Whether all ranks that hold a value alike hold the same bits. */
 bool dtm_run_check_alike(dtm_run *run, const dtm_op_data *op, dtm_value value, size_t slot);
 bool dtm_run_collective(dtm_run *run, const dtm_op_data *op);

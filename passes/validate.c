@@ -130,11 +130,18 @@ static const char *element_text(dtm_arena *arena, const dtm_tensor *a, const dtm
     return text.data;
 }
 
+/* In the order of the module before if that is `by_before`: of the ranks of a pipeline after it each is executed beside others. */
 static bool report_first_value(dtm_context *context, const dtm_interpretation *before, const dtm_interpretation *after,
-                               double tolerance) {
-    for (size_t i = 0; i < after->values.count; i++) {
-        const dtm_tensor *b = &after->values.data[i], *a = dtm_tensors_find(&before->values, b->name, 0);
-        if (!a || !same_shape(a, b)) continue;
+                               bool by_before, double tolerance) {
+    const dtm_tensors *order = by_before ? &before->values : &after->values;
+    for (size_t i = 0; i < order->count; i++) {
+        const dtm_tensor *a = dtm_tensors_find(&before->values, order->data[i].name, 0);
+        const dtm_tensor *b = dtm_tensors_find(&after->values, order->data[i].name, 0);
+        if (!a || !b || !same_shape(a, b)) continue;
+        for (int64_t e = 0; e < a->elements; e++) { /* of microbatches that went another way nothing is known */
+            if (a->seen && !a->seen[e]) a->data[e] = b->data[e];
+            if (b->seen && !b->seen[e]) b->data[e] = a->data[e];
+        }
         double most = magnitude(a) > magnitude(b) ? magnitude(a) : magnitude(b);
         if (dtm_tensor_difference(a, b, most * 1e-3 + 1e-18) <= tolerance) continue;
         dtm_note(context, (dtm_span){0, 0, 0},
@@ -187,7 +194,7 @@ static void search_values(const dtm_module *before, const dtm_module *after, dtm
     for (int64_t step = 1; !found && step <= run_before.steps; step++) {
         run_before.keep_step = run_after.keep_step = step;
         dtm_interpretation *a = dtm_interpret(before, &run_before), *b = dtm_interpret(after, &run_after);
-        found = a && b && report_first_value(after->context, a, b, tolerance);
+        found = a && b && report_first_value(after->context, a, b, after->n_ranks > 0, tolerance);
         dtm_interpretation_destroy(a);
         dtm_interpretation_destroy(b);
     }

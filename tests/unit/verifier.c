@@ -119,9 +119,38 @@ static void check_validation(void) {
     dtm_context_destroy(context);
 }
 
+/* In both directions of a pipeline each rank has its own microbatches, and its copies of a repeat: what is told is the first value
+ * that is wrong, none that a rank has but a part of. */
+static void check_pipeline(void) {
+    dtm_context *context = dtm_context_create();
+    const char *defines[] = {"B=8", "S=4", "V=16", "D=8", "F=8", "layers=4"}, *sets[] = {"schedule=dualpipe", "microbatches=4"};
+    dtm_check_options options = {.defines = defines, .n_defines = 6, .mesh = "pp=2", .sets = sets, .n_sets = 2};
+    dtm_module *before = dtm_check(context, "examples/pipeline.dtm", &options), *after = NULL;
+    char *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+    bool good = before && out && dtm_pipeline_run(before, &(dtm_pipeline_options){.until = "microbatch"});
+    if (good) after = dtm_module_clone(before);
+    if (good && after && dtm_pipeline_run(after, &(dtm_pipeline_options){.until = "schedule"})) {
+        for (size_t r = 0; r < after->n_ranks; r++)
+            for (dtm_op op = 1; op < after->ranks[r]->n_ops; op++)
+                if (after->ranks[r]->ops[op].kind == DTM_OP_SILU) after->ranks[r]->ops[op].kind = DTM_OP_RELU;
+        if (dtm_validate(before, after, "wrong", NULL)) failed("relu is as good as silu");
+        dtm_diagnostics_print(context, out, false);
+        fclose(out);
+        const char *first = "`x.silu[0]` is the first value of both that differs";
+        if (!strstr(text, first)) failed("%s was due, not\n%s", first, text);
+    } else failed("the pipeline does not compile");
+    free(text);
+    dtm_module_destroy(before);
+    dtm_module_destroy(after);
+    dtm_context_destroy(context);
+}
+
 int main(void) {
     check_what_no_text_says();
     check_validation();
+    check_pipeline();
     printf("%d failures\n", failures);
     return failures != 0;
 }
