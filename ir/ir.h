@@ -480,6 +480,8 @@ dtm_op_list dtm_ops_in_order(dtm_module *module, dtm_arena *arena);
 uint32_t *dtm_use_counts(const dtm_module *module, dtm_arena *arena);
 /* The structure operator of a kind that encloses op, innermost first, or 0. DTM_OP_NONE: of any kind. */
 dtm_op dtm_enclosing(const dtm_module *module, dtm_op op, dtm_op_kind kind);
+/* Whether two loops are over the same copies: one may read, copy by copy, what the other made. */
+bool dtm_same_copies(const dtm_module *module, dtm_op a, dtm_op b);
 /* The innermost repeat or microbatch around a value's definition: its per-copy multiplicity; 0: none. */
 dtm_op dtm_value_repeat(const dtm_module *module, dtm_value value);
 /* The n-th repeat of that name before/with the given op: two repeat operators with one name run over the same copies. */

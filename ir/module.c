@@ -448,6 +448,11 @@ dtm_op dtm_enclosing(const dtm_module *module, dtm_op op, dtm_op_kind kind) {
     return 0;
 }
 
+bool dtm_same_copies(const dtm_module *module, dtm_op a, dtm_op b) {
+    const dtm_attributes *x = &module->ops[a].attributes, *y = &module->ops[b].attributes;
+    return module->ops[a].kind == module->ops[b].kind && x->name == y->name && x->copies == y->copies && x->from == y->from;
+}
+
 bool dtm_along_pipeline(const dtm_module *module, const dtm_op_data *op) {
     return module->of_ranks && op->attributes.axes >> module->settings.pipeline.axis & 1;
 }

@@ -359,12 +359,11 @@ int64_t dtm_workspace_apart_offset(const dtm_module *module, dtm_op op) {
 
 int64_t dtm_workspace_of_apart(const dtm_module *module) { return dtm_workspace_apart_offset(module, (dtm_op)module->n_ops); }
 
-/* The names of the repeats around an operator, innermost first, microbatches apart. */
-static int repeats_of(const dtm_module *module, dtm_op op, dtm_string names[16]) {
-    int count = 0;
-    for (dtm_op at = dtm_enclosing(module, op, DTM_OP_REPEAT); at && count < 16; at = dtm_enclosing(module, at, DTM_OP_REPEAT))
-        names[count++] = module->ops[at].attributes.name;
-    return count;
+/* Whether two operators run in the same copies of repeats, microbatches apart. */
+static bool same_repeats(const dtm_module *module, dtm_op a, dtm_op b) {
+    do a = dtm_enclosing(module, a, DTM_OP_REPEAT), b = dtm_enclosing(module, b, DTM_OP_REPEAT);
+    while (a && b && dtm_same_copies(module, a, b));
+    return !a && !b;
 }
 
 dtm_op dtm_early_place(const dtm_module *module, dtm_op op) {
@@ -376,10 +375,8 @@ dtm_op dtm_early_place(const dtm_module *module, dtm_op op) {
         if (module->ops[def].kind == DTM_OP_WEIGHT || module->ops[def].kind == DTM_OP_STATE) return 0;
         if (!last || (unit != last && dtm_op_position(module, unit) > dtm_op_position(module, last))) last = unit;
     }
-    dtm_string here[16], there[16];
     if (!last || dtm_enclosing(module, op, DTM_OP_MICROBATCH)) return 0;
-    int count = repeats_of(module, op, here);
-    return count == repeats_of(module, last, there) && memcmp(here, there, (size_t)count * sizeof *here) == 0 ? last : 0;
+    return same_repeats(module, op, last) ? last : 0;
 }
 
 int64_t dtm_workspace_of_pairs(const dtm_module *module) {

@@ -1,5 +1,6 @@
 /* The verifier: every law a module must keep, at any stage. Each break is one E05xx with the line of the operator. It
  * reads the factor rules (ir/factors.c) and never repairs anything. */
+#include "ir/calls.h"
 #include "ir/verify.h"
 
 #include <string.h>
@@ -141,18 +142,25 @@ static bool runs_copies(dtm_op_kind kind) {
     return kind == DTM_OP_REPEAT || kind == DTM_OP_MICROBATCH;
 }
 
-/* The repeats around an operator, outermost first. */
-static int repeats_around(const verifier *v, dtm_op op, dtm_string names[16]) {
-    int count = 0;
-    for (dtm_op at = dtm_enclosing(v->module, op, DTM_OP_NONE); at && count < 16;
-         at = dtm_enclosing(v->module, at, DTM_OP_NONE))
-        if (runs_copies(dtm_op_get(v->module, at)->kind)) names[count++] = dtm_op_get(v->module, at)->attributes.name;
-    for (int i = 0; i < count / 2; i++) {
-        dtm_string swap = names[i];
-        names[i] = names[count - 1 - i];
-        names[count - 1 - i] = swap;
+/* The loops around an operator, outermost first; `count` of them. */
+static const dtm_op *loops_around(const verifier *v, dtm_op op, int *count) {
+    dtm_op_list loops = {NULL, 0, 0};
+    for (dtm_op at = dtm_enclosing(v->module, op, DTM_OP_NONE); at; at = dtm_enclosing(v->module, at, DTM_OP_NONE))
+        if (runs_copies(dtm_op_get(v->module, at)->kind)) DTM_PUSH(v->scratch, loops.items, loops.count, loops.capacity, at);
+    for (size_t i = 0; i < loops.count / 2; i++) {
+        dtm_op swap = loops.items[i];
+        loops.items[i] = loops.items[loops.count - 1 - i];
+        loops.items[loops.count - 1 - i] = swap;
     }
-    return count;
+    *count = (int)loops.count;
+    return loops.items;
+}
+
+/* How many loops, from the outermost on, run the same copies. */
+static int common_loops(const verifier *v, const dtm_op *a, int n, const dtm_op *b, int m) {
+    int same = 0;
+    while (same < n && same < m && dtm_same_copies(v->module, a[same], b[same])) same++;
+    return same;
 }
 
 static void check_use(verifier *v, dtm_op op, uint32_t index) {
@@ -165,29 +173,34 @@ static void check_use(verifier *v, dtm_op op, uint32_t index) {
     if (!v->order[def]) BREAK(v, data, 501, "%s uses %s, which nothing defines", verify_title(v, data), verify_name(v, value));
     if (!next_of_carry && v->order[def] >= v->order[op])
         BREAK(v, data, 501, "%s uses %s before it is set", verify_title(v, data), verify_name(v, value));
-    dtm_string of_use[16], of_def[16];
-    int n_use = repeats_around(v, op, of_use), n_def = repeats_around(v, def, of_def);
+    int n_use, n_def;
+    const dtm_op *of_use = loops_around(v, op, &n_use), *of_def = loops_around(v, def, &n_def);
     dtm_op use_loop = dtm_enclosing(v->module, op, DTM_OP_MICROBATCH),
            def_loop = dtm_enclosing(v->module, def, DTM_OP_MICROBATCH);
-    if (use_loop && use_loop != def_loop) memmove(of_use, of_use + 1, (size_t)--n_use * sizeof *of_use);
+    if (use_loop && use_loop != def_loop) of_use++, n_use--;
     if (dtm_op_get(v->module, def)->kind == DTM_OP_ACCUMULATE && def_loop) {
         if (use_loop == def_loop)
             BREAK(v, data, 508, "%s uses %s, which is complete only after the loop over %s", verify_title(v, data),
                   verify_name(v, value), dtm_string_text(v->module->context, dtm_op_get(v->module, def_loop)->attributes.name));
-        memmove(of_def, of_def + 1, (size_t)--n_def * sizeof *of_def);
+        of_def++, n_def--;
     }
     if (data->kind == DTM_OP_LAST) {
-        if (n_def != n_use + 1 || memcmp(of_use, of_def, (size_t)n_use * sizeof *of_use))
+        if (n_def != n_use + 1 || common_loops(v, of_use, n_use, of_def, n_def) != n_use)
             BREAK(v, data, 509, "`last` takes a value of a repeat that ended before it in the same region; %s is none",
                   verify_name(v, value));
         return;
     }
     if (data->kind == DTM_OP_CARRY && index == 0 && n_use) n_use--; /* from outside */
-    int same = 0; /* the outermost loop that only the definition stands in is the one to name */
-    while (same < n_def && same < n_use && of_use[same] == of_def[same]) same++;
-    if (same < n_def)
-        BREAK(v, data, 508, "%s uses %s of repeat %s from outside its copies", verify_title(v, data), verify_name(v, value),
-              dtm_string_text(v->module->context, of_def[same]));
+    int same = common_loops(v, of_use, n_use, of_def, n_def);
+    if (same == n_def) return;
+    const dtm_attributes *loop = &dtm_op_get(v->module, of_def[same])->attributes; /* the outermost that only the definition stands in */
+    const char *name = dtm_string_text(v->module->context, loop->name);
+    if (same < n_use && dtm_op_get(v->module, of_use[same])->attributes.name == loop->name)
+        BREAK(v, data, 508, "%s uses %s, which is of %lld copies of repeat %s from %lld, in %lld from %lld", verify_title(v, data),
+              verify_name(v, value), (long long)loop->copies, name, (long long)loop->from,
+              (long long)dtm_op_get(v->module, of_use[same])->attributes.copies,
+              (long long)dtm_op_get(v->module, of_use[same])->attributes.from);
+    BREAK(v, data, 508, "%s uses %s of repeat %s from outside its copies", verify_title(v, data), verify_name(v, value), name);
 }
 
 /* ---- carried values ---- */
@@ -258,6 +271,15 @@ static void check_sink(verifier *v, const dtm_op_data *op) {
               axes_of_both(v, op->operands[0], op->operands[1]));
 }
 
+/* Where messages stand: in a pass before or after the loop over microbatches, once in a step, or in that of a stage in the loop. */
+static bool is_message_place(const dtm_module *module, const dtm_op_data *op) {
+    dtm_op pass = module->regions[op->region].parent, around = pass ? module->regions[dtm_op_get(module, pass)->region].parent : 0;
+    dtm_op_kind kind = pass ? dtm_op_get(module, pass)->kind : DTM_OP_NONE;
+    bool forward_or_backward = kind == DTM_OP_FORWARD || kind == DTM_OP_BACKWARD;
+    if (!around) return forward_or_backward || kind == DTM_OP_UPDATE;
+    return forward_or_backward && around == dtm_rank_loop(module) && dtm_op_get(module, pass)->attributes.number[DTM_REGION_STAGE] >= 0;
+}
+
 /* On one axis, to or from another rank of it. */
 static void check_message(verifier *v, const dtm_op_data *op) {
     const dtm_mesh *mesh = &v->module->settings.mesh;
@@ -268,6 +290,19 @@ static void check_message(verifier *v, const dtm_op_data *op) {
     if (!(peer >= 0 && peer < (double)mesh->axes[rule->axis].size && peer != (double)v->module->rank))
         BREAK(v, op, 511, "%s: rank %lld of %s is none that rank %lld can have messages with", verify_title(v, op), (long long)peer,
               verify_axis_text(v, rule->axis), (long long)v->module->rank);
+    if (!is_message_place(v->module, op))
+        BREAK(v, op, 511, "%s: messages stand in `forward`, `backward` or `update` outside of the loop over microbatches, and in it in "
+                          "those of a stage, in no repeat", verify_title(v, op));
+}
+
+/* Ranks of a pipeline meet in one operator, once in a step. */
+static void check_meeting(verifier *v, dtm_op self) {
+    const dtm_op_data *op = dtm_op_get(v->module, self);
+    if (!dtm_runs_collective(op->kind) || !dtm_along_pipeline(v->module, op)) return;
+    if (op->kind != DTM_OP_ALL_REDUCE || op->attributes.axes & (op->attributes.axes - 1))
+        BREAK(v, op, 511, "%s: along a pipeline ranks meet in `all_reduce` alone, and along no other axis at once", verify_title(v, op));
+    if (dtm_enclosing(v->module, self, DTM_OP_MICROBATCH))
+        BREAK(v, op, 511, "%s: ranks of a pipeline meet outside of the loop over microbatches", verify_title(v, op));
 }
 
 /* Of the ranks along a pipeline's axis those that take part, this one among them. */
@@ -283,7 +318,7 @@ static void check_members(verifier *v, const dtm_op_data *op) {
 }
 
 static void check_layouts(verifier *v, dtm_op op) {
-    verify_layouts(v, dtm_op_get(v->module, op));
+    verify_layouts(v, op);
     if (v->good) verify_steps(v, op);
 }
 
@@ -300,6 +335,7 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
     bool was_good = v->good;
     v->good = true;
     check_members(v, data);
+    if (v->good) check_meeting(v, op);
     if (!v->good) return;
     if (data->kind == DTM_OP_CARRY)
         check_carry(v, data, op);

@@ -29,7 +29,7 @@ const char *verify_title(const verifier *v, const dtm_op_data *op);
         return;                                                                                                        \
     } while (0)
 
-void verify_layouts(verifier *v, const dtm_op_data *op);
+void verify_layouts(verifier *v, dtm_op op);
 void verify_splits(verifier *v, dtm_op op);
 void verify_order(verifier *v, dtm_op loop);
 void verify_stages(verifier *v);

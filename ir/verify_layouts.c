@@ -119,11 +119,27 @@ static void check_switches(verifier *v, const dtm_op_data *op) {
     if (own != 0 && !dtm_along_pipeline(v->module, op))
         BREAK(v, op, 505, "%s: a rank keeps a term as its `own` along the axis of a pipeline alone, not along %s", verify_title(v, op),
               axes_text(v, op->attributes.axes));
+    if (own == 0 && op->kind == DTM_OP_AS_TERM && dtm_along_pipeline(v->module, op))
+        BREAK(v, op, 505, "%s: along the axis of a pipeline a rank keeps its `own` term, own = 1: others have values of their own",
+              verify_title(v, op));
     if (apart != 0 && apart != 1) BREAK(v, op, 505, "`apart` of %s is 1 or left out, not %s", verify_title(v, op), number_text(v, apart));
 }
 
-void verify_layouts(verifier *v, const dtm_op_data *op) {
+/* What is carried out apart is started at a place before, and stands by itself: other ranks of a pipeline are met in the text's order. */
+static void check_apart(verifier *v, dtm_op self) {
+    const dtm_op_data *op = dtm_op_get(v->module, self);
+    if (!dtm_is_apart(v->module, self)) return;
+    if (dtm_along_pipeline(v->module, op))
+        BREAK(v, op, 505, "%s is carried out apart, and ranks of a pipeline are met in one order", verify_title(v, op));
+    if (!dtm_early_place(v->module, self))
+        BREAK(v, op, 505, "%s is carried out apart, and there is no place before it to start it: its operands are made in one region, in "
+                          "the copies of its own, and it stands outside of the loop over microbatches", verify_title(v, op));
+}
+
+void verify_layouts(verifier *v, dtm_op self) {
+    const dtm_op_data *op = dtm_op_get(v->module, self);
     check_switches(v, op);
+    if (v->good) check_apart(v, self);
     if (!v->good) return;
     if (op->n_operands != op->n_results)
         BREAK(v, op, 505, "%s has %u operands and %u results", verify_title(v, op), op->n_operands, op->n_results);

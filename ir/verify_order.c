@@ -32,6 +32,14 @@ static void check_regions(verifier *v, const dtm_op_data *loop) {
     }
 }
 
+/* All microbatches there are, no more and no fewer. */
+static void check_copies(verifier *v, const dtm_op_data *loop) {
+    int64_t all = v->module->settings.microbatches;
+    if (loop->attributes.copies != all)
+        BREAK(v, loop, 512, "a loop over %lld microbatch%s, of a step that has %lld", (long long)loop->attributes.copies,
+              loop->attributes.copies == 1 ? "" : "es", (long long)all);
+}
+
 /* Slots beyond all messages that come would be memory for nothing, and a number mistyped. */
 static void check_slots(const order *o, const dtm_loop_calls *calls) {
     const dtm_module *module = o->v->module;
@@ -134,6 +142,9 @@ static void check_reads(const order *o, dtm_op self) {
         size_t a = (size_t)dtm_loop_region_index(&o->times, there), b = (size_t)dtm_loop_region_index(&o->times, here);
         for (size_t m = 0; m < o->times.n_microbatches; m++) {
             int64_t made = o->times.time[a * o->times.n_microbatches + m], used = o->times.time[b * o->times.n_microbatches + m];
+            if (used >= 0 && made < 0)
+                BREAK(o->v, op, 512, "the order calls %s for microbatch %d, and never %s, whose %s it reads", region_text(o->v, here), (int)m,
+                      region_text(o->v, there), verify_name(o->v, op->operands[i]));
             if (used >= 0 && made > used)
                 BREAK(o->v, op, 512, "the order calls %s for microbatch %d before %s, whose %s it reads", region_text(o->v, here), (int)m,
                       region_text(o->v, there), verify_name(o->v, op->operands[i]));
@@ -149,7 +160,8 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
 void verify_order(verifier *v, dtm_op loop) {
     const dtm_op_data *data = dtm_op_get(v->module, loop);
     dtm_loop_schedule schedule;
-    if (!data->attributes.order) return;
+    check_copies(v, data);
+    if (!v->good || !data->attributes.order) return;
     if (!v->module->of_ranks) BREAK(v, data, 512, "the program of a pipeline's rank alone has an order of microbatches");
     check_regions(v, data);
     if (!v->good) return;

@@ -29,6 +29,7 @@
  * W has all else. It reads what I made, each copy of a repeat that of the same copy; I reads nothing of W. No operator is in
  * both, or lost. A part that would have nothing is left out. */
 #include "passes/schedule.h"
+#include "ir/calls.h"
 #include "ir/fault.h"
 
 #include <string.h>
@@ -182,23 +183,8 @@ static void divide_stage(splitter *s, dtm_op op) {
     divide(s, get(s, op)->body, get(s, made)->body);
 }
 
-static dtm_op find_loop(const dtm_module *module) {
-    const dtm_region_data *body = &module->regions[module->body];
-    for (size_t i = 0; i < body->n_ops; i++) {
-        const dtm_op_data *op = dtm_op_get(module, body->ops[i]);
-        if (op->kind != DTM_OP_MICROBATCH) continue;
-        const dtm_region_data *inside = &module->regions[op->body];
-        for (size_t k = 0; k < inside->n_ops; k++) {
-            const dtm_op_data *part = dtm_op_get(module, inside->ops[k]);
-            bool of_stage = part->kind == DTM_OP_FORWARD || part->kind == DTM_OP_BACKWARD;
-            if (of_stage && part->attributes.number[DTM_REGION_STAGE] >= 0) return body->ops[i];
-        }
-    }
-    return 0;
-}
-
 void schedule_split(dtm_module *module) {
-    dtm_op loop = find_loop(module);
+    dtm_op loop = dtm_rank_loop(module);
     if (!loop) return;
     splitter s = {.module = module, .scratch = dtm_arena_create(), .n_ops = module->n_ops};
     s.region = dtm_arena_alloc(s.scratch, s.n_ops * sizeof *s.region);

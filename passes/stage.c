@@ -9,6 +9,7 @@
  *     model llama pp = 1 { .. x.3.in = receive(on pp, peer = 0) .. forward { repeat layer = 4 from 4 { .. } .. } }
  */
 #include "passes/stage.h"
+#include "ir/calls.h"
 #include "passes/passes.h"
 #include "passes/timeline.h"
 
@@ -105,16 +106,6 @@ static bool cut(stages *s, int64_t copies, const dtm_timeline_problem *problem) 
     if (copies > 0 && given - copies < MOST_EDITED && copies - given < MOST_EDITED && s->count <= MOST_EDITED)
         suggest_stages(s, copies, given);
     return false;
-}
-
-static dtm_op find_loop(const dtm_module *module) {
-    const dtm_region_data *body = &module->regions[module->body];
-    dtm_string time = dtm_string_of(module->context, "microbatch");
-    for (size_t i = 0; i < body->n_ops; i++) {
-        const dtm_op_data *op = dtm_op_get(module, body->ops[i]);
-        if (op->kind == DTM_OP_MICROBATCH && op->attributes.name == time) return body->ops[i];
-    }
-    return 0;
 }
 
 /* Where stages lie on two ranks, these add up their gradients after the last microbatch: so long the slowest of them takes. */
@@ -214,7 +205,7 @@ bool dtm_pass_stage(dtm_module *module) {
     stages s = {.module = module, .rule = rule, .good = true};
     s.n_ranks = (int)module->settings.mesh.axes[rule->axis].size;
     s.scratch = dtm_arena_create();
-    s.loop = find_loop(module);
+    s.loop = dtm_rank_loop(module);
     if (!s.loop)
         dtm_error(module->context, rule->span, 414, "there is no loop over microbatches, `microbatch microbatch = ..`");
     int64_t copies = copies_of_repeat(module, rule->repeat);
