@@ -33,16 +33,17 @@ static bool make_timeline(dtm_module *module) {
     }
     int rounds = rule->rounds > 1 ? (int)rule->rounds : 1;
     dtm_timeline *one = dtm_timeline_order(module->context, module->arena, rule->span, schedule, (int)module->n_ranks,
-                                           (int)module->settings.microbatches / rounds, (int)rule->chunks);
+                                           (int)module->settings.microbatches / rounds, rule->chunks ? (int)rule->chunks : 1);
     module->timeline = one ? dtm_timeline_rounds(module->arena, one, rounds) : NULL;
-    return module->timeline;
+    return one && schedule_places(module, module->timeline);
 }
 
 bool dtm_pass_schedule(dtm_module *module) {
+    bool of_dump = module->n_ranks && !module->timeline;
     module->after = dtm_string_of(module->context, "schedule");
-    if (module->n_ranks && !module->timeline && !make_timeline(module)) return false;
-    if (!module->n_ranks || !module->timeline) return true;
+    if (of_dump && !make_timeline(module)) return false;
+    if (!module->n_ranks || !module->timeline) return schedule_prove(module);
     bool splits = splits_backward(module->timeline);
     for (size_t r = 0; splits && r < module->n_ranks; r++) schedule_split(module->ranks[r]);
-    return schedule_order(module) && schedule_prove(module);
+    return schedule_order(module) && (!of_dump || dtm_module_verify(module)) && schedule_prove(module);
 }

@@ -14,13 +14,19 @@ void schedule_split(dtm_module *module);
 bool schedule_order(dtm_module *module);
 /* The timeline that the orders of the ranks' loops make, in the arena; NULL: they have none. False after an error (E0512). */
 bool schedule_timeline(const dtm_module *module, dtm_arena *arena, dtm_timeline **timeline);
-/* Whether what each stage sends is what the next one receives, on the rank it is sent to (E0511). */
+/* Whether the copies of the split repeat are shared out among the stages (E0413). */
+bool schedule_copies(const dtm_module *module, dtm_arena *scratch);
+/* Whether the regions of the ranks' loops are those of the stages that a timeline has there (E0512). */
+bool schedule_places(const dtm_module *module, const dtm_timeline *timeline);
+/* Whether what each stage sends in the loop is what the next one receives, on the rank it is sent to (E0511). */
 bool schedule_messages(const dtm_module *module);
-/* Whether ranks come to the sums over several of them in one order (E0511). */
-bool schedule_sums(const dtm_module *module);
-/* Proves the timeline that the orders of the ranks' loops make, their messages and sums, whoever wrote them (E0511, E0512, E0903 to E0908). */
+/* Proves the timeline that the orders of the ranks' loops make, their messages, sums and copies, whoever wrote them (E0413, E0511,
+ * E0512, E0903 to E0908). */
 bool schedule_prove(const dtm_module *module);
-/* Whether the ranks' loops with their messages, as they will be run, come to their end; else an error (E0511). */
+/* Whether the ranks with their messages and sums, as they will be run, come to the end of a step; else an error (E0511). */
 bool schedule_walk(const dtm_module *module, dtm_arena *scratch);
+/* Whether what is sent is what is received there; else an error (E0511). */
+bool schedule_agree(const dtm_module *from, dtm_op send, const dtm_module *to, dtm_op receive);
+bool schedule_same_type(const dtm_module *a, dtm_value x, const dtm_module *b, dtm_value y);
 
 #endif

@@ -47,19 +47,10 @@ bool schedule_order(dtm_module *module) {
 
 /* ---- the other way ---- */
 
-/* The last chunk of any rank. */
+/* Stages that a rank holds; stage writes them into the rule where it is not one. */
 static int chunks_of(const dtm_module *module) {
-    int chunks = 1;
-    for (size_t r = 0; r < module->n_ranks; r++) {
-        const dtm_module *rank = module->ranks[r];
-        dtm_op loop = dtm_rank_loop(rank);
-        const dtm_region_data *body = loop ? &rank->regions[dtm_op_get(rank, loop)->body] : NULL;
-        for (size_t i = 0; body && i < body->n_ops; i++) {
-            int chunk = (int)dtm_op_get(rank, body->ops[i])->attributes.number[DTM_REGION_CHUNK];
-            if (chunk >= chunks) chunks = chunk + 1;
-        }
-    }
-    return chunks;
+    int64_t chunks = module->settings.pipeline.chunks;
+    return chunks > 1 ? (int)chunks : 1;
 }
 
 static dtm_placement placement_of(const dtm_module *module) {
@@ -73,19 +64,53 @@ static dtm_placement placement_of(const dtm_module *module) {
     return most;
 }
 
+bool schedule_places(const dtm_module *module, const dtm_timeline *timeline) {
+    for (size_t r = 0; r < module->n_ranks; r++) {
+        const dtm_module *rank = module->ranks[r];
+        dtm_op loop = dtm_rank_loop(rank);
+        const dtm_region_data *body = loop ? &rank->regions[dtm_op_get(rank, loop)->body] : NULL;
+        bool both_ways = timeline->placement == DTM_PLACE_BIDIRECTIONAL;
+        if (loop && ((dtm_op_get(rank, loop)->attributes.flags & DTM_MICROBATCH_BOTH_WAYS) != 0) != both_ways) {
+            dtm_error(module->context, dtm_op_get(rank, loop)->span, 512, "microbatches pass the pipeline %s, and the loop of rank %zu %s",
+                      both_ways ? "both ways" : "one way", r, both_ways ? "is not `both_ways`" : "is `both_ways`");
+            return false;
+        }
+        for (size_t i = 0; body && i < body->n_ops; i++) {
+            const dtm_op_data *region = dtm_op_get(rank, body->ops[i]);
+            double stage = region->attributes.number[DTM_REGION_STAGE], chunk = region->attributes.number[DTM_REGION_CHUNK];
+            if (!region->body || stage < 0) continue; /* of no stage */
+            bool there = chunk < timeline->chunks;
+            if (there && stage == dtm_timeline_stage(timeline, (int)r, (int)chunk)) continue;
+            if (!there)
+                dtm_error(module->context, region->span, 512, "chunk %.0f of a pipeline whose ranks hold %d stage%s each, counted from 0", chunk,
+                          timeline->chunks, dtm_plural(timeline->chunks));
+            else
+                dtm_error(module->context, region->span, 512, "chunk %.0f of rank %zu is stage %d where stages lie so, not %.0f", chunk, r,
+                          dtm_timeline_stage(timeline, (int)r, (int)chunk), stage);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether a timeline has such a task. */
+static bool has_task(const dtm_module *module, const dtm_timeline *t, dtm_task task, dtm_span span) {
+    int passing = task.chunk < t->chunks ? dtm_timeline_passing(t, task.chunk) : 0;
+    if ((int64_t)task.microbatch < passing) return true;
+    char letter = DTM_TASK_LETTERS[task.kind];
+    if (task.chunk >= t->chunks)
+        dtm_error(module->context, span, 512, "the order has %c%u.%u, and ranks hold %d stage%s each: chunks count from 0", letter,
+                  task.microbatch, task.chunk, t->chunks, dtm_plural(t->chunks));
+    else
+        dtm_error(module->context, span, 512, "the order has %c%u.%u, and %d microbatch%s %s there: they count from 0", letter, task.microbatch,
+                  task.chunk, passing, passing == 1 ? "" : "es", passing == 1 ? "passes" : "pass");
+    return false;
+}
+
 static bool add_rank(const dtm_module *module, dtm_timeline *timeline, int rank, dtm_arena *arena) {
     const dtm_module *own = module->ranks[rank];
     dtm_op loop = dtm_rank_loop(own);
     const dtm_op_data *data = dtm_op_get(own, loop);
-    const dtm_region_data *body = &own->regions[data->body];
-    for (size_t i = 0; i < body->n_ops; i++) {
-        const dtm_op_data *region = dtm_op_get(own, body->ops[i]);
-        int stage = (int)region->attributes.number[DTM_REGION_STAGE], chunk = (int)region->attributes.number[DTM_REGION_CHUNK];
-        if (stage == dtm_timeline_stage(timeline, rank, chunk)) continue;
-        dtm_error(module->context, region->span, 512, "chunk %d of rank %d is stage %d where stages lie so, not %d", chunk, rank,
-                  dtm_timeline_stage(timeline, rank, chunk), stage);
-        return false;
-    }
     dtm_loop_tasks tasks;
     const char *wrong = dtm_loop_tasks_of(own, loop, arena, &tasks);
     if (wrong) {
@@ -93,9 +118,11 @@ static bool add_rank(const dtm_module *module, dtm_timeline *timeline, int rank,
         return false;
     }
     for (size_t i = 0; i < tasks.count; i++) {
-        const dtm_operation *o = &tasks.items[i];
-        dtm_timeline_add_operation(timeline, rank, *o);
-        timeline->order[rank].operations[i].span = data->span;
+        dtm_operation o = tasks.items[i];
+        o.span = data->span;
+        for (int k = 0; k < (o.kind == DTM_OPERATION_PAIR ? 2 : 1); k++)
+            if (!has_task(module, timeline, o.tasks[k], data->span)) return false;
+        dtm_timeline_add_operation(timeline, rank, o);
     }
     return true;
 }
@@ -115,17 +142,25 @@ bool schedule_timeline(const dtm_module *module, dtm_arena *arena, dtm_timeline 
         dtm_error(module->context, dtm_op_get(module->ranks[0], first)->span, 512, "of the ranks of a pipeline all have an order, or none");
         return false;
     }
-    const dtm_attributes *loop = &dtm_op_get(module->ranks[0], first)->attributes;
-    *timeline = dtm_timeline_create(arena, dtm_string_text(module->context, module->settings.pipeline.schedule),
-                                    placement_of(module), (int)module->n_ranks, (int)loop->copies, chunks_of(module));
+    const dtm_settings *settings = &module->settings;
+    dtm_placement placement = placement_of(module);
+    int chunks = chunks_of(module);
+    if (placement == DTM_PLACE_SINGLE && chunks > 1) placement = DTM_PLACE_LOOP; /* no rank has anything of its other chunks */
+    if (placement == DTM_PLACE_BIDIRECTIONAL && chunks != 2) {
+        dtm_error(module->context, settings->pipeline.span, 512, "stages in both directions are 2 a rank, not %d", chunks);
+        return false;
+    }
+    *timeline = dtm_timeline_create(arena, dtm_string_text(module->context, settings->pipeline.schedule), placement, (int)module->n_ranks,
+                                    (int)settings->microbatches, chunks);
+    good = schedule_places(module, *timeline);
     for (size_t r = 0; good && r < module->n_ranks; r++) good = add_rank(module, *timeline, (int)r, arena);
     return good;
 }
 
 bool schedule_prove(const dtm_module *module) {
     dtm_arena *scratch = dtm_arena_create();
-    dtm_timeline *timeline;
-    bool good = schedule_messages(module) && schedule_sums(module) && schedule_timeline(module, scratch, &timeline);
+    dtm_timeline *timeline = NULL;
+    bool good = schedule_copies(module, scratch) && schedule_messages(module) && schedule_timeline(module, scratch, &timeline);
     if (good && timeline) {
         dtm_timeline_limits limits = {.receive_slots = INT_MAX, .send_buffers = INT_MAX};
         for (size_t r = 0; r < module->n_ranks; r++) { /* edited ones may differ */
@@ -134,8 +169,9 @@ bool schedule_prove(const dtm_module *module) {
             limits.send_buffers = (int)fmin(limits.send_buffers, number[DTM_MICROBATCH_BUFFERS]);
         }
         dtm_timeline_proof proof;
-        good = dtm_timeline_prove(module->context, scratch, timeline, NULL, &limits, &proof) && schedule_walk(module, scratch);
+        good = dtm_timeline_prove(module->context, scratch, timeline, NULL, &limits, &proof);
     }
+    good = good && schedule_walk(module, scratch);
     dtm_arena_destroy(scratch);
     return good;
 }
