@@ -5,6 +5,7 @@
 #include "ir/fault.h"
 #include "passes/memory_state.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- microbatches in flight ---- */
@@ -35,17 +36,44 @@ static void busy(const planner *p, const group *g, size_t microbatch, int64_t *f
     }
 }
 
+typedef struct stay {
+    int64_t from, to;
+    size_t microbatch;
+} stay;
+
+static int by_begin(const void *a, const void *b) {
+    const stay *x = a, *y = b;
+    return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->microbatch > y->microbatch) - (x->microbatch < y->microbatch);
+}
+
+/* Whether any two whose numbers are alike modulo `batches` are there together; `until` is room for as many numbers. Most numbers
+ * that are too small show with the first microbatch. */
+static bool share(const stay *stays, const size_t *place, size_t count, size_t batches, int64_t *until) {
+    const stay *first = &stays[place[0]], *next = batches < count ? &stays[place[batches]] : NULL;
+    if (next && first->from <= next->to && next->from <= first->to) return true;
+    for (size_t r = 0; r < batches; r++) until[r] = -1;
+    for (size_t i = 0; i < count; i++) {
+        int64_t *to = &until[stays[i].microbatch % batches];
+        if (stays[i].from <= *to) return true;
+        if (stays[i].to > *to) *to = stays[i].to;
+    }
+    return false;
+}
+
 /* How many microbatches need slots: the fewest with which those that share one, microbatch modulo so many, are never there
  * together. */
 static int64_t batches_of(const planner *p, const group *g) {
     size_t count = p->schedule.times.n_microbatches, batches = 1;
-    int64_t *from = dtm_arena_alloc(p->arena, (count + 1) * sizeof *from), *to = dtm_arena_alloc(p->arena, (count + 1) * sizeof *to);
-    for (size_t m = 0; m < count; m++) busy(p, g, m, &from[m], &to[m]);
-    for (bool meet = true; meet; batches += meet) {
-        meet = false;
-        for (size_t m = 0; m < count && !meet; m++)
-            for (size_t n = m + batches; n < count && !meet; n += batches) meet = from[m] <= to[n] && from[n] <= to[m];
+    stay *stays = dtm_arena_alloc(p->arena, (count + 1) * sizeof *stays);
+    size_t *place = dtm_arena_alloc(p->arena, (count + 1) * sizeof *place);
+    int64_t *until = dtm_arena_alloc(p->arena, (count + 1) * sizeof *until);
+    for (size_t m = 0; m < count; m++) {
+        busy(p, g, m, &stays[m].from, &stays[m].to);
+        stays[m].microbatch = m;
     }
+    qsort(stays, count, sizeof *stays, by_begin);
+    for (size_t i = 0; i < count; i++) place[stays[i].microbatch] = i;
+    while (batches < count && share(stays, place, count, batches, until)) batches++;
     return (int64_t)batches - (dtm_fault(81) && batches > 1);
 }
 

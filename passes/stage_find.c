@@ -116,22 +116,35 @@ static dtm_op carry_of(const stages *s, dtm_value next) {
     return 0;
 }
 
-/* How often the sum `value` has `term` in it: 0, 1 or more. What a repeat within a copy adds in its body it adds often. */
-static int occurrences(const stages *s, dtm_value value, dtm_value term) {
-    const dtm_op_data *def = get(s, def_of(s, value));
+static uint8_t at_most_two(int count) { return (uint8_t)(count > 2 ? 2 : count); }
+
+/* How often the sum `value` has `term` in it: 0, 1 or more (2). What a repeat within a copy adds in its body it adds often. Each
+ * value is counted once: `known` is by value 1 more than that. */
+static uint8_t occurrences(const stages *s, dtm_value value, dtm_value term, uint8_t *known) {
     if (value == term) return 1;
     if (!s->summed[value]) return 0;
-    if (def->kind == DTM_OP_ADD) return occurrences(s, def->operands[0], term) + occurrences(s, def->operands[1], term);
+    if (known[value]) return known[value] - 1;
+    const dtm_op_data *def = get(s, def_of(s, value));
     dtm_op carry = def->kind == DTM_OP_LAST ? carry_of(s, def->operands[0]) : 0;
-    if (!carry) return 0;
-    return occurrences(s, get(s, carry)->operands[0], term) + 2 * occurrences(s, def->operands[0], term);
+    int count = 0;
+    if (def->kind == DTM_OP_ADD)
+        count = occurrences(s, def->operands[0], term, known) + occurrences(s, def->operands[1], term, known);
+    else if (carry)
+        count = occurrences(s, get(s, carry)->operands[0], term, known) + 2 * occurrences(s, def->operands[0], term, known);
+    known[value] = at_most_two(count) + 1;
+    return at_most_two(count);
+}
+
+static bool occurs_once(const stages *s, dtm_value value, dtm_value term) {
+    uint8_t *known = dtm_arena_alloc(s->scratch, s->n_values);
+    return occurrences(s, value, term, known) == 1;
 }
 
 static bool can_be_summed(const stages *s, dtm_op op) {
     const dtm_op_data *data = get(s, op);
     dtm_value value = data->n_results ? data->results[0] : 0;
     if (!value || !s->summed[value]) return false;
-    if (data->kind == DTM_OP_CARRY) return s->summed[data->operands[1]] && occurrences(s, data->operands[1], value) == 1;
+    if (data->kind == DTM_OP_CARRY) return s->summed[data->operands[1]] && occurs_once(s, data->operands[1], value);
     /* `last` of anything but a sum over the copies is one copy's value */
     if (data->kind == DTM_OP_LAST)
         return s->summed[data->operands[0]] && (s->around[op] ? carry_of(s, data->operands[0]) != 0 : s->part[op] != PART_AFTER);
@@ -434,9 +447,11 @@ static void find_holders(stages *s) {
 }
 
 /* The ranks whose stages add to an accumulated sum. */
-static void add_terms(stages *s, dtm_value value, bool *ranks) {
+static void add_terms(stages *s, dtm_value value, bool *ranks, bool *seen) {
     dtm_op def = def_of(s, value);
     const dtm_op_data *data = get(s, def);
+    if (seen[value]) return;
+    seen[value] = true;
     if (s->around[def]) {
         for (int k = 0; k < s->count; k++)
             if (stage_copies(s, k)) stage_holders(s, k, ranks);
@@ -446,13 +461,13 @@ static void add_terms(stages *s, dtm_value value, bool *ranks) {
         int stage = stage_of_value(s, value);
         stage_holders(s, stage >= 0 ? stage : 0, ranks);
     } else if (data->kind == DTM_OP_ADD && !s->around[def]) {
-        add_terms(s, data->operands[0], ranks);
-        add_terms(s, data->operands[1], ranks);
+        add_terms(s, data->operands[0], ranks, seen);
+        add_terms(s, data->operands[1], ranks, seen);
     } else if (data->kind == DTM_OP_LAST) {
         dtm_op carry = stage_carry_of(s, data->operands[0]);
-        add_terms(s, data->operands[0], ranks);
+        add_terms(s, data->operands[0], ranks, seen);
         /* and what the repeat begins with */
-        if (carry && def_of(s, get(s, carry)->operands[0])) add_terms(s, get(s, carry)->operands[0], ranks);
+        if (carry && def_of(s, get(s, carry)->operands[0])) add_terms(s, get(s, carry)->operands[0], ranks, seen);
     }
 }
 
@@ -572,7 +587,7 @@ static void find_homes(stages *s) {
             stage_home home = {HOME_COPIES, NULL};
             if (!s->around[op]) {
                 home = (stage_home){HOME_SUM, no_ranks(s)};
-                if (s->stage[s->unit[op]] == STAGE_SPREAD) add_terms(s, data->operands[0], home.ranks);
+                if (s->stage[s->unit[op]] == STAGE_SPREAD) add_terms(s, data->operands[0], home.ranks, dtm_arena_alloc(s->scratch, s->n_values));
                 else stage_holders(s, s->stage[s->unit[op]] >= 0 ? s->stage[s->unit[op]] : 0, home.ranks);
             }
             s->home[data->results[0]] = home;
