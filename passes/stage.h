@@ -1,5 +1,5 @@
 /* What the files of the pass stage share: stage.c cuts the repeat and drives, stage_find.c says where everything runs,
- * stage_emit.c writes the programs of the ranks. */
+ * stage_emit.c (and what stage_emit.h names) writes the programs of the ranks. */
 #ifndef DTM_PASSES_STAGE_H
 #define DTM_PASSES_STAGE_H
 

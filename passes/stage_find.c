@@ -587,7 +587,8 @@ static void find_homes(stages *s) {
             stage_home home = {HOME_COPIES, NULL};
             if (!s->around[op]) {
                 home = (stage_home){HOME_SUM, no_ranks(s)};
-                if (s->stage[s->unit[op]] == STAGE_SPREAD) add_terms(s, data->operands[0], home.ranks, dtm_arena_alloc(s->scratch, s->n_values));
+                bool *seen = dtm_arena_alloc(s->scratch, s->n_values);
+                if (s->stage[s->unit[op]] == STAGE_SPREAD) add_terms(s, data->operands[0], home.ranks, seen);
                 else stage_holders(s, s->stage[s->unit[op]] >= 0 ? s->stage[s->unit[op]] : 0, home.ranks);
             }
             s->home[data->results[0]] = home;
