@@ -123,9 +123,16 @@ void dtm_gradient_contribute(dtm_autodiff *a, dtm_value value, dtm_value gradien
     contribute_in(a, a->scope, value, gradient);
 }
 
+/* A number as a value of the type of another: unlike a number, it may be a term of a sum. */
+static dtm_value filled(dtm_autodiff *a, dtm_value number, dtm_value like, const char *name) {
+    dtm_type type = a->module->values[like].type;
+    if (!dtm_value_is_constant(a->module, number)) return number;
+    return dtm_result(a->module, dtm_build_op(&a->at, DTM_OP_FILL, &number, 1, NULL, &type, 1, name), 0);
+}
+
 static dtm_value plus(dtm_autodiff *a, dtm_value x, dtm_value y, const char *name) {
     if (!dtm_value_is_constant(a->module, x) || !dtm_value_is_constant(a->module, y))
-        return dtm_build_binary(&a->at, DTM_OP_ADD, name, x, y);
+        return dtm_build_binary(&a->at, DTM_OP_ADD, name, filled(a, x, y, name), filled(a, y, x, name));
     double sum = dtm_value_get(a->module, x)->number + dtm_value_get(a->module, y)->number;
     return dtm_constant(a->module, (dtm_dtype)dtm_value_type(a->module, x)->dtype, sum);
 }
