@@ -322,3 +322,27 @@ const char *dtm_loop_schedule_of(const dtm_module *module, dtm_op loop, dtm_aren
     schedule_messages(&s);
     return NULL;
 }
+
+bool dtm_loop_crosses(const dtm_loop_times *times, const uint8_t *seen) {
+    int regions = 0;
+    for (size_t i = 0; i < times->n_regions; i++) {
+        regions += seen[i] != 0;
+        if (seen[i] & (DTM_LOOP_RECEIVED | DTM_LOOP_SENT)) return true;
+    }
+    return regions > 1;
+}
+
+void dtm_loop_busy(const dtm_loop_schedule *schedule, const uint8_t *seen, size_t microbatch, int64_t *from, int64_t *to) {
+    const dtm_loop_times *t = &schedule->times;
+    *from = INT64_MAX, *to = -1;
+    for (size_t i = 0; i < t->n_regions; i++) {
+        size_t cell = i * t->n_microbatches + microbatch;
+        if (!seen[i] || t->time[cell] < 0) continue;
+        const dtm_loop_call *call = &schedule->calls.items[t->time[cell]];
+        int64_t begin = 2 * (int64_t)call->begin + 1, end = 2 * (int64_t)call->end + 1;
+        if (seen[i] & DTM_LOOP_RECEIVED && t->posted[cell] >= 0 && !dtm_fault(83)) begin = 2 * t->posted[cell];
+        if (seen[i] & DTM_LOOP_SENT && t->gone[cell] > (int64_t)call->end && !dtm_fault(82)) end = 2 * t->gone[cell];
+        if (begin < *from) *from = begin;
+        if (end > *to) *to = end;
+    }
+}

@@ -85,4 +85,12 @@ typedef struct dtm_loop_schedule {
 /* As dtm_loop_calls_of. */
 const char *dtm_loop_schedule_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_schedule *out);
 
+/* How a value is there in a region of the loop: made or read; received first, sent last. */
+enum { DTM_LOOP_SEEN = 1, DTM_LOOP_RECEIVED = 2, DTM_LOOP_SENT = 4 };
+/* Of a value that is there in some regions (`seen`, by region): whether in more than one call, or between calls. */
+bool dtm_loop_crosses(const dtm_loop_times *times, const uint8_t *seen);
+/* When it is there for a microbatch: from the first call to the last, both included; an empty interval: in none. Before each call,
+ * number n, messages are posted at 2 n, then others are waited for; the call runs at 2 n + 1. */
+void dtm_loop_busy(const dtm_loop_schedule *schedule, const uint8_t *seen, size_t microbatch, int64_t *from, int64_t *to);
+
 #endif

@@ -163,9 +163,9 @@ static int region_index(const planner *p, dtm_op op) {
 static void see_at(const planner *p, span_state *s, dtm_op op) {
     int region = s->seen ? region_index(p, op) : -1;
     if (region < 0) return;
-    s->seen[region] |= SEEN;
-    if (op_of(p, op)->kind == DTM_OP_RECEIVE) s->seen[region] |= RECEIVED;
-    if (op_of(p, op)->kind == DTM_OP_SEND) s->seen[region] |= SENT;
+    s->seen[region] |= DTM_LOOP_SEEN;
+    if (op_of(p, op)->kind == DTM_OP_RECEIVE) s->seen[region] |= DTM_LOOP_RECEIVED;
+    if (op_of(p, op)->kind == DTM_OP_SEND) s->seen[region] |= DTM_LOOP_SENT;
 }
 
 static void span_user(planner *p, dtm_value read, dtm_op user, void *state) {
@@ -375,7 +375,7 @@ static void place_carry(planner *p, dtm_op op) {
     if (!from || p->groups[from].into || p->groups[from].persistent || p->groups[from].slots > 1 ||
         kind == DTM_OP_INPUT || kind == DTM_OP_CARRY || innermost(p, def) != innermost(p, loop) || (nested && each))
         return;
-    if (slots > 1 && is_message(p, p->groups[from].seen, RECEIVED)) return; /* what may come early takes one slot, not all */
+    if (slots > 1 && is_message(p, p->groups[from].seen, DTM_LOOP_RECEIVED)) return; /* what may come early takes one slot, not all */
     bool alone = p->groups[from].end <= p->order.begin[loop];
     if (p->module->values[first].type != p->module->values[x].type || !(alone || each)) return;
     merge(p, from, g, entry, true);
@@ -390,7 +390,7 @@ static void place_last(planner *p, dtm_op op) {
     home h = home_of(p, next);
     group *g = &p->groups[h.group];
     dtm_op loop = innermost(p, def_of(p, next));
-    if (g->slots > 1 && is_message(p, span_of(p, v).seen, SENT)) { /* and so does what is on its way */
+    if (g->slots > 1 && is_message(p, span_of(p, v).seen, DTM_LOOP_SENT)) { /* and so does what is on its way */
         place_results(p, op);
         return;
     }

@@ -10,31 +10,7 @@
 
 /* ---- microbatches in flight ---- */
 
-bool dtm_crosses_calls(const planner *p, const uint8_t *seen) {
-    int regions = 0;
-    for (size_t i = 0; seen && i < p->schedule.times.n_regions; i++) {
-        regions += seen[i] != 0;
-        if (seen[i] & (RECEIVED | SENT)) return true;
-    }
-    return regions > 1;
-}
-
-/* When the values of a group are there for a microbatch: from the first call to the last, both included; an empty interval: in
- * none. Before each call, number n, messages are posted at 2 n, then others are waited for; the call runs at 2 n + 1. */
-static void busy(const planner *p, const group *g, size_t microbatch, int64_t *from, int64_t *to) {
-    const dtm_loop_times *t = &p->schedule.times;
-    *from = INT64_MAX, *to = -1;
-    for (size_t i = 0; i < t->n_regions; i++) {
-        size_t cell = i * t->n_microbatches + microbatch;
-        if (!g->seen[i] || t->time[cell] < 0) continue;
-        const dtm_loop_call *call = &p->schedule.calls.items[t->time[cell]];
-        int64_t begin = 2 * (int64_t)call->begin + 1, end = 2 * (int64_t)call->end + 1;
-        if (g->seen[i] & RECEIVED && t->posted[cell] >= 0 && !dtm_fault(83)) begin = 2 * t->posted[cell];
-        if (g->seen[i] & SENT && t->gone[cell] > (int64_t)call->end && !dtm_fault(82)) end = 2 * t->gone[cell];
-        if (begin < *from) *from = begin;
-        if (end > *to) *to = end;
-    }
-}
+bool dtm_crosses_calls(const planner *p, const uint8_t *seen) { return seen && dtm_loop_crosses(&p->schedule.times, seen); }
 
 typedef struct stay {
     int64_t from, to;
@@ -68,7 +44,7 @@ static int64_t batches_of(const planner *p, const group *g) {
     size_t *place = dtm_arena_alloc(p->arena, (count + 1) * sizeof *place);
     int64_t *until = dtm_arena_alloc(p->arena, (count + 1) * sizeof *until);
     for (size_t m = 0; m < count; m++) {
-        busy(p, g, m, &stays[m].from, &stays[m].to);
+        dtm_loop_busy(&p->schedule, g->seen, m, &stays[m].from, &stays[m].to);
         stays[m].microbatch = m;
     }
     qsort(stays, count, sizeof *stays, by_begin);

@@ -14,13 +14,10 @@ typedef struct group {
     bool shared;         /* another was merged into it */
     bool persistent;
     dtm_value latest;    /* of a slot a copy: the value that lies in it last; 0: not known */
-    uint8_t *seen;       /* by region of the ordered loop: where its values are (SEEN, ..); NULL: they are none of its microbatches */
+    uint8_t *seen;       /* by region of the ordered loop: where its values are (DTM_LOOP_SEEN, ..); NULL: they are none of its microbatches */
     int64_t batches;     /* microbatches that have slots of their own */
     int64_t offset;
 } group;
-
-/* In a region: made or read; received first, sent last. */
-enum { SEEN = 1, RECEIVED = 2, SENT = 4 };
 
 typedef struct home { /* where a value lies */
     uint32_t group, shift;
