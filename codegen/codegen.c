@@ -383,7 +383,7 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
                                 .members = members_of(g, data),
                                 .count = data->n_operands, .tensors = tensors};
     bool apart = dtm_is_apart(module_of(g), op);
-    int64_t at = apart ? g->apart + dtm_workspace_apart_offset(module_of(g), op) : g->workspace - g->aside, bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};
+    int64_t at = apart ? g->apart + g->apart_offset[op] : g->workspace - g->aside, bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};
     int64_t *places[3] = {&made.stage_in, &made.stage_out, &made.scratch};
     for (int i = 0; i < 3; i++) {
         *places[i] = bytes[i] < 0 ? -1 : at;
@@ -563,7 +563,8 @@ static void generate(dtm_generator *g, dtm_module *module) {
     g->workspace_bytes = dtm_workspace_most(module, false);
     g->workspace = module->arena_bytes - g->workspace_bytes - dtm_constants_bytes(module);
     g->aside = 0;
-    g->apart = g->workspace - dtm_workspace_of_pairs(module) - dtm_workspace_of_apart(module);
+    g->apart_offset = dtm_arena_alloc(g->arena, module->n_ops * sizeof *g->apart_offset);
+    g->apart = g->workspace - dtm_workspace_of_pairs(module) - dtm_workspace_of_apart(module, g->apart_offset);
     DTM_PUSH(g->arena, g->extents, g->n_extents, g->cap_extents, (dtm_plan_extent){0});
     DTM_PUSH(g->arena, g->sizes, g->n_sizes, g->cap_sizes, (dtm_plan_size){0});
     DTM_PUSH(g->arena, g->loops, g->n_loops, g->cap_loops, (dtm_plan_loop){0});

@@ -43,6 +43,7 @@ typedef struct dtm_generator {
     dtm_early *early; /* collectives that are lowered before they stand */
     size_t n_early;
     int64_t apart;        /* where the workspaces of what is carried out apart begin */
+    int64_t *apart_offset; /* by op: where in these its own begins */
     uint32_t n_events;    /* of these */
     int64_t aside; /* how far before the workspace lies that of what is lowered: of the other part of pairs */
     int64_t workspace;   /* offset of the workspace in the arena */

@@ -403,7 +403,7 @@ dtm_memory_account dtm_memory_account_of(const dtm_module *module) {
 
     dtm_memory_account account = {0};
     int64_t alive[KINDS] = {0}, most = -1, constants = dtm_constants_bytes(module);
-    int64_t apart = dtm_workspace_of_apart(module) + dtm_workspace_of_pairs(module);
+    int64_t apart = dtm_workspace_of_apart(module, NULL) + dtm_workspace_of_pairs(module);
     for (size_t m = 0; m < w.n_moments; m++) {
         const moment *at = &w.moments[m];
         int64_t used = at->op && !dtm_is_apart(module, at->op) ? dtm_storage_round(dtm_workspace_bytes(module, at->op)) : 0, all = constants + apart + used;

@@ -88,13 +88,19 @@ dtm_algorithm dtm_collective_algorithm(const dtm_op_data *op);
 int64_t dtm_collective_scratch(const dtm_module *module, dtm_op op, dtm_algorithm algorithm);
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
 
-/* Where the operands of a collective are complete: the unit that makes the last of them, where all are made in one region, in
- * repeats like its own; it may stand in a loop over microbatches before the collective. 0: there is none. */
-dtm_op dtm_early_place(const dtm_module *module, dtm_op op);
-/* Whether a collective is carried out apart: it is started at that place, in the last microbatch. It has its workspace to itself, all of these before that of pairs. */
+/* Whether a collective is carried out apart (`apart = 1`), beside what follows it. It is started at dtm_early_place, else where it
+ * stands; in a loop over microbatches always there, and what it makes is then touched before its copy of the loops around it ends. */
 bool dtm_is_apart(const dtm_module *module, dtm_op op);
-int64_t dtm_workspace_of_apart(const dtm_module *module);
-int64_t dtm_workspace_apart_offset(const dtm_module *module, dtm_op op); /* of one in it */
+/* Where the operands of a collective after other regions are complete: the unit that makes the last of them, where all are made in
+ * one region, in repeats like its own; it may stand in a loop over microbatches before the collective, and is then that of the
+ * last one. 0: there is none, or it stands in the collective's own region. */
+dtm_op dtm_early_place(const dtm_module *module, dtm_op op);
+/* The position at which what a collective makes has been touched for sure, in the copy of the loops around it in which it was made;
+ * -1: that copy may end before. */
+int64_t dtm_touched_by(const dtm_module *module, const dtm_order *order, dtm_op op);
+/* The workspaces of what is carried out apart lie before that of pairs. Two share bytes only if they are never under way together:
+ * from where they start (a loop's begin, if they start in one they do not stand in) to dtm_touched_by. */
+int64_t dtm_workspace_of_apart(const dtm_module *module, int64_t *offsets); /* by op, where in it each begins; NULL: not asked for */
 
 /* Whether a collective goes around a ring in steps with products: of an all_gather with those that stand right after it, of a
  * reduce_scatter with that right before it. */

@@ -1,4 +1,5 @@
 /* The verifier's laws of changes of layout (E0504, E0505): what a collective makes of its operand's layout. */
+#include "ir/calls.h"
 #include "ir/verify.h"
 
 #include <string.h>
@@ -125,15 +126,27 @@ static void check_switches(verifier *v, const dtm_op_data *op) {
     if (apart != 0 && apart != 1) BREAK(v, op, 505, "`apart` of %s is 1 or left out, not %s", verify_title(v, op), number_text(v, apart));
 }
 
-/* What is carried out apart is started at a place before, and stands by itself: other ranks of a pipeline are met in the text's order. */
+static bool is_paired(verifier *v, dtm_op self) {
+    dtm_op loop = dtm_ordered_loop(v->module, self), region = loop ? dtm_called_region(v->module, self) : 0;
+    dtm_loop_calls calls;
+    if (!region || dtm_loop_calls_of(v->module, loop, v->scratch, &calls)) return false;
+    return dtm_loop_is_paired(&calls, region, false) || dtm_loop_is_paired(&calls, region, true);
+}
+
+/* What is carried out apart is started at a place before its region, or where it stands, and is then waited for in the copy of the
+ * loops around it: other ranks of a pipeline are met in the text's order. */
 static void check_apart(verifier *v, dtm_op self) {
     const dtm_op_data *op = dtm_op_get(v->module, self);
     if (!dtm_is_apart(v->module, self)) return;
     if (dtm_along_pipeline(v->module, op))
         BREAK(v, op, 505, "%s is carried out apart, and ranks of a pipeline are met in one order", verify_title(v, op));
-    if (!dtm_early_place(v->module, self))
-        BREAK(v, op, 505, "%s is carried out apart, and there is no place before it to start it: its operands are made in one region, in "
-                          "the copies of its own, and it stands outside of the loop over microbatches", verify_title(v, op));
+    if (dtm_early_place(v->module, self)) return;
+    dtm_order order = dtm_order_of(v->module, v->scratch);
+    if (dtm_touched_by(v->module, &order, self) < 0)
+        BREAK(v, op, 505, "%s is carried out apart, started where it stands, and nothing in its region reads what it makes",
+              verify_title(v, op));
+    if (is_paired(v, self))
+        BREAK(v, op, 505, "%s is carried out apart in a region that is called in pairs, whose other part hides it", verify_title(v, op));
 }
 
 void verify_layouts(verifier *v, dtm_op self) {

@@ -103,7 +103,7 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
 
 void dtm_storage_verify(dtm_module *module, dtm_arena *scratch) {
     places p = {module, scratch, dtm_stored(module, scratch), dtm_order_of(module, scratch), 0};
-    p.top = module->arena_bytes - dtm_workspace_of_apart(module) - dtm_workspace_of_pairs(module) - dtm_workspace_most(module, false) - dtm_constants_bytes(module);
+    p.top = module->arena_bytes - dtm_workspace_of_apart(module, NULL) - dtm_workspace_of_pairs(module) - dtm_workspace_most(module, false) - dtm_constants_bytes(module);
     if (p.top >= 0) {
         dtm_walk(module, check_op, &p);
         return;

@@ -13,6 +13,7 @@
  *                                                      y : f32[B=8, D=4] = x - m
  *                                                  }                                                     */
 #include "passes/fuse.h"
+#include "passes/overlap_prefetch.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -258,6 +259,7 @@ bool dtm_pass_fuse(dtm_module *module) {
     remove_unread_free(module);
     dtm_fuse_groups(module, module->body);
     dtm_fuse_remake(module);
+    dtm_wait_for_untouched(module);
     module->after = dtm_string_of(module->context, "fuse");
     return true;
 }

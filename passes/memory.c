@@ -502,7 +502,7 @@ static void visit_join(dtm_module *module, dtm_op op, void *state) {
 
 /* ---- what is carried out apart ---- */
 
-/* Its operands stay until its results may be touched, which an early one may write while the loop over microbatches runs. */
+/* Its operands stay until its results are touched, which an early one may write while the loop over microbatches runs. */
 static void visit_apart(dtm_module *module, dtm_op op, void *state) {
     planner *p = state;
     const dtm_op_data *data = &module->ops[op];
@@ -512,9 +512,11 @@ static void visit_apart(dtm_module *module, dtm_op op, void *state) {
     chain here = chain_of(p, op), there = early ? chain_of(p, early) : here;
     int common = common_depth(&here, &there);
     if (common < there.depth) begin = p->order.begin[there.loops[common]];
+    int64_t touched = early ? -1 : dtm_touched_by(module, &p->order, op);
+    if (touched > end) end = touched;
     for (uint32_t i = 0; i < data->n_results; i++) {
         span_state s = span_of(p, data->results[i]);
-        if (s.end > end) end = s.end;
+        if (touched < 0 && s.end > end) end = s.end;
         widen(group_of(p, data->results[i]), begin, begin);
     }
     for (uint32_t i = 0; i < data->n_operands; i++)
@@ -601,7 +603,7 @@ bool dtm_pass_memory(dtm_module *module) {
     dtm_count_batches(&p);
     int64_t top = dtm_pack(&p);
     write_storage(&p);
-    module->arena_bytes = top + dtm_workspace_of_apart(module) + dtm_workspace_of_pairs(module) + dtm_workspace_most(module, false) + dtm_constants_bytes(module);
+    module->arena_bytes = top + dtm_workspace_of_apart(module, NULL) + dtm_workspace_of_pairs(module) + dtm_workspace_most(module, false) + dtm_constants_bytes(module);
     module->after = dtm_string_of(module->context, "memory");
     dtm_arena_destroy(p.arena);
     return true;

@@ -13,11 +13,15 @@
  * A sum over microbatches is complete in the last call of the region that accumulates it, and its collective is started there,
  * although it stands after the loop.
  *
+ * Within a region, also in a loop over microbatches, independent operators are moved behind a collective to hide it
+ * (overlap_prefetch.c); it is then started where it stands.
+ *
  * Where nothing else is there to do, a collective around a ring is taken apart: a gather goes on while the products that read
  * it multiply the rows that are there, a scatter while its product makes the next rows (steps = 1), where that pays
- * (overlap_steps.c). But for products that come up to a gather for that the text stays in its order. */
+ * (overlap_steps.c). But for that the text stays in its order. */
 #include "ir/storage.h"
 #include "passes/ledger.h"
+#include "passes/overlap_prefetch.h"
 #include "passes/overlap_steps.h"
 #include "passes/passes.h"
 
@@ -97,6 +101,7 @@ bool dtm_pass_overlap(dtm_module *module) {
             module->ops[ops.items[i]].attributes.number[DTM_COLLECTIVE_APART] = 1;
     for (size_t i = 0; i < ops.count; i++)
         dtm_choose_steps(module, ops.items[i]);
+    dtm_prefetch(module);
     module->after = dtm_string_of(module->context, "overlap");
     dtm_arena_destroy(arena);
     return true;

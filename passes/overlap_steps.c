@@ -20,7 +20,7 @@
 /* ---- moving ---- */
 
 typedef struct mover {
-    dtm_module *module;
+    const dtm_module *module;
     const dtm_region_data *region;
     dtm_arena *arena;
 } mover;
@@ -37,9 +37,7 @@ static dtm_value root_of(const mover *m, dtm_value value) {
     return value;
 }
 
-/* The most bytes of values of this region that live at one time: from what sets them to the last that reads them, which is the
- * end if it stands outside, or in another copy. */
-static int64_t most_bytes(const mover *m) {
+static int64_t most_bytes(const mover *m, dtm_op apart, size_t until) {
     const dtm_module *module = m->module;
     size_t n = m->region->n_ops;
     int64_t *change = dtm_arena_alloc(m->arena, (n + 2) * sizeof *change), now = 0, most = 0;
@@ -48,11 +46,15 @@ static int64_t most_bytes(const mover *m) {
     for (dtm_op op = 1; op < module->n_ops; op++) {
         if (!module->ops[op].region) continue;
         dtm_op reader = module->ops[op].kind == DTM_OP_CARRY ? 0 : in_region(m, op);
-        size_t place = reader ? at[reader] : n;
+        size_t place = reader ? at[reader] - (reader == op && dtm_is_elementwise(module->ops[op].kind)) : n; /* made in place of it */
         for (uint32_t i = 0; i < module->ops[op].n_operands; i++) {
             dtm_value root = root_of(m, module->ops[op].operands[i]);
             if (place > last[root]) last[root] = place;
         }
+    }
+    for (uint32_t i = 0; apart && i < module->ops[apart].n_operands; i++) {
+        dtm_value root = root_of(m, module->ops[apart].operands[i]);
+        if (until > last[root]) last[root] = until;
     }
     for (size_t i = 0; i < n; i++) {
         const dtm_op_data *data = &module->ops[m->region->ops[i]];
@@ -67,6 +69,13 @@ static int64_t most_bytes(const mover *m) {
         now += change[i];
         if (now > most) most = now;
     }
+    return most;
+}
+
+int64_t dtm_most_bytes(const dtm_module *module, dtm_region region, dtm_op apart, size_t until) {
+    mover m = {module, &module->regions[region], dtm_arena_create()};
+    int64_t most = most_bytes(&m, apart, until);
+    dtm_arena_destroy(m.arena);
     return most;
 }
 
@@ -86,12 +95,12 @@ static void gather_products(dtm_module *module, dtm_op gather) {
     mover m = {module, &module->regions[region], dtm_arena_create()};
     dtm_op first;
     int64_t after = dtm_op_position(module, gather) + 1 + (int64_t)dtm_products_in_steps(module, gather, &first);
-    int64_t before = after < (int64_t)m.region->n_ops ? most_bytes(&m) : 0;
+    int64_t before = after < (int64_t)m.region->n_ops ? most_bytes(&m, 0, 0) : 0;
     for (size_t i = (size_t)after; i < m.region->n_ops; i++) {
         dtm_op product = m.region->ops[i];
         if (!dtm_may_step(module, gather, product) || !is_ready(&m, product, gather, after)) continue;
         dtm_op_move(module, product, region, after);
-        if (most_bytes(&m) > before)
+        if (most_bytes(&m, 0, 0) > before)
             dtm_op_move(module, product, region, (int64_t)i + 1);
         else
             after++;

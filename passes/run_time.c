@@ -88,9 +88,39 @@ static double exposed_in_steps(const dtm_module *module, dtm_op op) {
     return count && cost.sends ? dtm_time_in_steps(module, op, cost.algorithm, count, seconds) - seconds : cost.time;
 }
 
+static double time_of(const dtm_module *module, dtm_op op, const bool *stored, dtm_arena *arena);
+
+/* Whether op, or what stands in it, reads what a collective makes, or an alias of it. */
+static bool touches(const dtm_module *module, dtm_op op, const dtm_op_data *collective) {
+    const dtm_op_data *data = dtm_op_get(module, op);
+    for (uint32_t i = 0; i < data->n_operands && data->kind != DTM_OP_CARRY; i++) {
+        dtm_value value = data->operands[i];
+        dtm_op def = module->values[value].def;
+        for (; def && dtm_is_alias(module, def); def = module->values[value].def) value = module->ops[def].operands[0];
+        for (uint32_t r = 0; r < collective->n_results; r++)
+            if (value == collective->results[r]) return true;
+    }
+    for (size_t i = 0; data->body && i < module->regions[data->body].n_ops; i++)
+        if (touches(module, module->regions[data->body].ops[i], collective)) return true;
+    return false;
+}
+
+/* What a collective that is carried out apart from where it stands takes beside what is computed up to the first that reads it. */
+static double exposed_apart(const dtm_module *module, dtm_op op, const bool *stored, dtm_arena *arena) {
+    const dtm_region_data *region = &module->regions[dtm_op_get(module, op)->region];
+    double time = dtm_collective_cost_of(module, op).time;
+    for (size_t i = (size_t)dtm_op_position(module, op) + 1; i < region->n_ops && time > 0; i++) {
+        const dtm_op_data *data = dtm_op_get(module, region->ops[i]);
+        if (!dtm_is_alias(module, region->ops[i]) && touches(module, region->ops[i], dtm_op_get(module, op))) break;
+        if (!dtm_is_collective(data->kind)) time -= time_of(module, region->ops[i], stored, arena);
+    }
+    return time > 0 ? time : 0;
+}
+
 static double time_of(const dtm_module *module, dtm_op op, const bool *stored, dtm_arena *arena) {
     const dtm_op_data *data = dtm_op_get(module, op);
     if (is_free(module, op)) return 0;
+    if (dtm_is_apart(module, op) && !dtm_early_place(module, op)) return exposed_apart(module, op, stored, arena);
     if (dtm_is_in_steps(module, op)) return exposed_in_steps(module, op);
     if (dtm_is_collective(data->kind) || data->kind == DTM_OP_SEND) return dtm_collective_cost_of(module, op).time;
     if (data->kind == DTM_OP_FUSED) return kernel_time(module, op, stored, arena);
@@ -102,7 +132,7 @@ static double time_of(const dtm_module *module, dtm_op op, const bool *stored, d
 }
 
 double dtm_run_time(const dtm_module *module, dtm_op op) {
-    if (!dtm_op_get(module, op)->body) return time_of(module, op, NULL, NULL);
+    if (!dtm_op_get(module, op)->body && !dtm_is_apart(module, op)) return time_of(module, op, NULL, NULL);
     dtm_arena *arena = dtm_arena_create();
     double time = time_of(module, op, dtm_stored(module, arena), arena);
     dtm_arena_destroy(arena);

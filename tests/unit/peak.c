@@ -177,7 +177,7 @@ static int64_t peak_of(dtm_module *module, dtm_arena *arena, int64_t *weights, i
     tick(&w, 0, 0);
     region_of(&w, module->body);
     for (int64_t g = 0; g < w.granules; g++) flush(&w, g, w.last[g]);
-    int64_t alive = *weights + *states + dtm_constants_bytes(module) + dtm_workspace_of_apart(module) + dtm_workspace_of_pairs(module), most = 0;
+    int64_t alive = *weights + *states + dtm_constants_bytes(module) + dtm_workspace_of_apart(module, NULL) + dtm_workspace_of_pairs(module), most = 0;
     for (int64_t m = 0; m < w.moments; m++) {
         alive += w.changes[m];
         if (alive + w.workspace[m] <= most) continue;

@@ -1,0 +1,342 @@
+/* overlap: collectives started ahead of what reads them (passes.h).
+ *
+ * A collective is on its way while what stands between it and the first operator that reads it is computed. Operators of its region
+ * that stand before it, that it does not need and that nothing reads up to there may as well come after it:
+ *
+ *     p.term = dot(a, up over F)                 p.term = dot(a, up over F)
+ *     d_up.term = dot(h, a over B, S)            q.term = p.term + dot(b, gate over F)
+ *     q.term = p.term + dot(b, gate over F)      q = reduce_scatter(q.term over S on tp, apart = 1)
+ *     q = reduce_scatter(q.term over S on tp)    d_up.term = dot(h, a over B, S)        # hides it
+ *     x = q * norm                               x = q * norm
+ *
+ * What is moved reads and makes values and does nothing else, each reads and makes the same as before, and collectives stay in
+ * their order: all ranks of an axis have one text. As many are moved as take the time of the collective, those first that make
+ * values live longer by the fewest bytes; together they may add to what lives at one time in the region no more than what the
+ * collective makes. Only what is a kernel of its own is moved for that: elementwise operators would leave the kernels that they are fused into.
+ *
+ * Each is waited for in the copy of the loops around it in which it is started. The regions of F&B pairs are left alone: their
+ * collectives are hidden by the other part. */
+#include "passes/overlap_prefetch.h"
+#include "ir/calls.h"
+#include "ir/storage.h"
+#include "passes/cost.h"
+#include "passes/ledger.h"
+#include "passes/overlap_steps.h"
+
+#include <string.h>
+
+enum { MOST_HEADS = 64 }; /* of a collective: those that stand nearest to it */
+
+/* ---- what may be moved ---- */
+
+/* By the table of operators: what makes values of values and does nothing else, and of that what is a kernel of its own. */
+static bool is_pure(dtm_op_kind kind) {
+    static const char *const rules[DTM_OP_KINDS] = {
+        "none",
+#define OP(kind, name, least, most, results, rule, ...) #rule,
+#include "ir/ops.def"
+#undef OP
+    };
+    static const char *const others[] = {"none", "source", "sink", "layout", "identity"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(rules[kind], others[i]) == 0) return kind == DTM_OP_ACCUMULATE;
+    return true;
+}
+
+static bool is_kernel(const dtm_module *module, dtm_op op) {
+    static const char *const expansions[DTM_OP_KINDS] = {
+        "none",
+#define OP(kind, name, least, most, results, rule, linear, numbers, flags, gradient, expand) #expand,
+#include "ir/ops.def"
+#undef OP
+    };
+    dtm_op_kind kind = module->ops[op].kind;
+    return is_pure(kind) && kind != DTM_OP_ACCUMULATE && !dtm_is_elementwise(kind) && !dtm_is_reduction(kind) &&
+           strcmp(expansions[kind], "none") == 0 && !dtm_is_alias(module, op);
+}
+
+/* ---- a collective and its region ---- */
+
+typedef struct sources {
+    size_t *items, count, capacity;
+} sources;
+
+typedef struct window {
+    dtm_module *module;
+    dtm_arena *arena;
+    dtm_region region;
+    const dtm_op *ops; /* of the region */
+    size_t n, at;      /* where the collective stands */
+    dtm_op *reader;    /* by op: the first of the region that reads what it makes, if it is carried out apart */
+    bool *needed;      /* by position: what the collective needs */
+    bool *stays;       /* by position */
+    sources *sources;  /* by position, up to the collective */
+    size_t *position;  /* by op of the region */
+} window;
+
+/* Where op, or what it stands in, stands in the region; n: not there. */
+static size_t place_of(const window *w, dtm_op op) {
+    while (op && w->module->ops[op].region != w->region) op = w->module->regions[w->module->ops[op].region].parent;
+    return op ? w->position[op] : w->n;
+}
+
+/* The first operator that reads a value, or an alias of it; a carry hands it on at the end. */
+static void find_reader(const window *w, dtm_value value, size_t *first) {
+    for (dtm_op user = 1; user < w->module->n_ops; user++) {
+        const dtm_op_data *data = &w->module->ops[user];
+        bool reads = false;
+        for (uint32_t i = 0; data->region && i < data->n_operands; i++) reads |= data->operands[i] == value;
+        if (!reads || (data->kind == DTM_OP_CARRY && data->region == w->region)) continue;
+        if (dtm_is_alias(w->module, user)) {
+            find_reader(w, data->results[0], first);
+            continue;
+        }
+        size_t at = place_of(w, user);
+        if (at < *first) *first = at;
+    }
+}
+
+static size_t reader_of(const window *w, dtm_op op) {
+    size_t first = w->n;
+    for (uint32_t i = 0; i < w->module->ops[op].n_results; i++) find_reader(w, w->module->ops[op].results[i], &first);
+    return first;
+}
+
+/* What op, and all that stands in it, reads becomes wanted. */
+static void want(const window *w, dtm_op op, bool *wanted) {
+    const dtm_op_data *data = &w->module->ops[op];
+    for (uint32_t i = 0; i < data->n_operands; i++) wanted[data->operands[i]] = true;
+    for (size_t i = 0; data->body && i < w->module->regions[data->body].n_ops; i++) want(w, w->module->regions[data->body].ops[i], wanted);
+}
+
+static bool makes_wanted(const window *w, dtm_op op, const bool *wanted) {
+    const dtm_op_data *data = &w->module->ops[op];
+    bool makes = false;
+    for (uint32_t i = 0; i < data->n_results; i++) makes |= wanted[data->results[i]];
+    for (size_t i = 0; data->body && !makes && i < w->module->regions[data->body].n_ops; i++)
+        makes = makes_wanted(w, w->module->regions[data->body].ops[i], wanted);
+    return makes;
+}
+
+static void find_needed(window *w) {
+    bool *wanted = dtm_arena_alloc(w->arena, w->module->n_values);
+    w->needed = dtm_arena_alloc(w->arena, w->n);
+    want(w, w->ops[w->at], wanted);
+    for (size_t i = w->at; i-- > 0;) {
+        w->needed[i] = makes_wanted(w, w->ops[i], wanted);
+        if (w->needed[i]) want(w, w->ops[i], wanted);
+    }
+}
+
+/* Products in steps stay where they are, beside their collective; what hides a collective does, as long as that is under way; and
+ * nothing is moved past a loop, in all of which its operands would live. */
+static void find_stays(window *w) {
+    w->stays = dtm_arena_alloc(w->arena, w->n + 1);
+    for (size_t i = 0; i < w->at; i++) {
+        dtm_op op = w->ops[i], first;
+        size_t count = dtm_is_in_steps(w->module, op) ? dtm_products_in_steps(w->module, op, &first) : 0;
+        for (size_t k = 0; k < count; k++) w->stays[w->position[first] + k] = true;
+        size_t until = w->reader[op] ? w->position[w->reader[op]] : w->n;
+        for (size_t k = i; w->reader[op] && until <= w->at && k < until; k++) w->stays[k] = true;
+        for (size_t k = 0; w->module->ops[op].body && k < i; k++) w->stays[k] = true;
+    }
+}
+
+/* By position: the positions of what makes its operands, and those of what stands in it. */
+static void add_sources(window *w, sources *s, dtm_op op, size_t at) {
+    const dtm_op_data *data = &w->module->ops[op];
+    for (uint32_t i = 0; i < data->n_operands; i++) {
+        dtm_op def = w->module->values[data->operands[i]].def;
+        size_t from = def ? place_of(w, def) : w->n;
+        if (from < at) DTM_PUSH(w->arena, s->items, s->count, s->capacity, from);
+    }
+    for (size_t i = 0; data->body && i < w->module->regions[data->body].n_ops; i++)
+        add_sources(w, s, w->module->regions[data->body].ops[i], at);
+}
+
+static void find_sources(window *w) {
+    w->sources = dtm_arena_alloc(w->arena, (w->at + 1) * sizeof *w->sources);
+    for (size_t i = 0; i < w->at; i++) add_sources(w, &w->sources[i], w->ops[i], i);
+}
+
+static void look(window *w, dtm_op op) {
+    w->ops = w->module->regions[w->region].ops;
+    for (size_t i = 0; i < w->n; i++) w->position[w->ops[i]] = i;
+    w->at = w->position[op];
+    find_needed(w);
+    find_stays(w);
+    find_sources(w);
+}
+
+/* ---- what is moved ---- */
+
+/* The operator at position `head` and all before the collective that needs it; false: one of them may not be moved. */
+static bool bundle_of(const window *w, size_t head, bool *bundle) {
+    memset(bundle, 0, w->n);
+    for (size_t i = head; i < w->at; i++) {
+        bool joins = i == head;
+        for (size_t k = 0; k < w->sources[i].count; k++) joins |= bundle[w->sources[i].items[k]];
+        if (!joins) continue;
+        if (!is_pure(w->module->ops[w->ops[i]].kind) || w->needed[i] || w->stays[i]) return false;
+        bundle[i] = true;
+    }
+    return true;
+}
+
+/* How many more bytes live: operands that nothing else reads from the collective on, made in this region. */
+static int64_t lengthens(const window *w, const bool *bundle) {
+    int64_t bytes = 0;
+    bool *counted = dtm_arena_alloc(w->arena, w->module->n_values);
+    for (size_t i = 0; i < w->at; i++) {
+        const dtm_op_data *data = &w->module->ops[w->ops[i]];
+        for (uint32_t k = 0; bundle[i] && k < data->n_operands; k++) {
+            dtm_value v = data->operands[k];
+            dtm_op def = w->module->values[v].def;
+            size_t from = def ? place_of(w, def) : w->n;
+            if (from == w->n || bundle[from] || counted[v]) continue;
+            counted[v] = true;
+            bool lives = false;
+            for (size_t j = w->at; j < w->n && !lives; j++)
+                for (uint32_t o = 0; o < w->module->ops[w->ops[j]].n_operands; o++) lives |= w->module->ops[w->ops[j]].operands[o] == v;
+            if (!lives) bytes += dtm_local_bytes_max(w->module, w->module->values[v].type);
+        }
+    }
+    return bytes;
+}
+
+/* The bundle that lengthens lives the least, of equals the nearest; returns its seconds, 0: there is none. */
+static double choose(const window *w, const bool *refused, bool *best, size_t *head) {
+    bool *bundle = dtm_arena_alloc(w->arena, w->n);
+    int64_t fewest = INT64_MAX;
+    double found = 0;
+    int heads = 0;
+    for (size_t i = w->at; i-- > 0 && heads < MOST_HEADS;) {
+        if (w->needed[i] || w->stays[i] || !is_kernel(w->module, w->ops[i]) || refused[w->ops[i]]) continue;
+        heads++;
+        if (!bundle_of(w, i, bundle)) continue;
+        int64_t bytes = lengthens(w, bundle);
+        if (bytes >= fewest) continue;
+        fewest = bytes;
+        memcpy(best, bundle, w->n);
+        *head = i;
+        found = 0;
+        for (size_t k = i; k < w->at; k++)
+            if (bundle[k] && is_kernel(w->module, w->ops[k])) found += dtm_run_time(w->module, w->ops[k]);
+    }
+    return found;
+}
+
+/* Moves what a bundle has to right after the collective, in its order. */
+static void move(window *w, dtm_op op, const bool *bundle) {
+    dtm_op *moved = dtm_arena_alloc(w->arena, w->n * sizeof *moved);
+    size_t count = 0;
+    for (size_t i = 0; i < w->at; i++)
+        if (bundle[i]) moved[count++] = w->ops[i];
+    for (size_t i = count; i-- > 0;) dtm_op_move(w->module, moved[i], w->region, dtm_op_position(w->module, op) + 1);
+    look(w, op);
+}
+
+/* ---- whether it pays ---- */
+
+/* Seconds of kernels between a collective and its reader. */
+static double work_until(const window *w, size_t reader) {
+    double seconds = 0;
+    for (size_t i = w->at + 1; i < reader && i < w->n; i++)
+        if (is_kernel(w->module, w->ops[i])) seconds += dtm_run_time(w->module, w->ops[i]);
+    return seconds;
+}
+
+/* Seconds that what is under way already where it starts goes on for, at most: they are carried out one after another. */
+static double ahead_of(const window *w) {
+    double seconds = 0;
+    for (size_t i = 0; i < w->at; i++) {
+        dtm_op reader = w->reader[w->ops[i]];
+        if (reader && w->position[reader] > w->at) seconds += dtm_collective_cost_of(w->module, w->ops[i]).time;
+    }
+    return seconds;
+}
+
+static bool is_candidate(const dtm_module *module, dtm_op op, const bool *paired) {
+    const dtm_op_data *data = &module->ops[op];
+    bool may = data->kind == DTM_OP_ALL_REDUCE || data->kind == DTM_OP_REDUCE_SCATTER || data->kind == DTM_OP_ALL_GATHER;
+    if (!data->region || !may || dtm_is_apart(module, op) || dtm_is_in_steps(module, op)) return false;
+    if (dtm_along_pipeline(module, data) || dtm_group_size(module, data->attributes.axes) < 2) return false;
+    if (dtm_enclosing(module, op, DTM_OP_UPDATE) || paired[dtm_called_region(module, op)]) return false;
+    dtm_arena *arena = dtm_arena_create();
+    dtm_order order = dtm_order_of(module, arena); /* as it is by now */
+    bool touched = dtm_touched_by(module, &order, op) >= 0;
+    dtm_arena_destroy(arena);
+    return touched;
+}
+
+static void prefetch(dtm_module *module, dtm_op op, dtm_op *reader) {
+    window w = {.module = module, .arena = dtm_arena_create(), .region = module->ops[op].region, .reader = reader};
+    w.position = dtm_arena_alloc(w.arena, module->n_ops * sizeof *w.position);
+    w.n = module->regions[w.region].n_ops;
+    look(&w, op);
+    size_t until = reader_of(&w, op);
+    dtm_op first = until < w.n ? w.ops[until] : 0, *before = dtm_arena_alloc(w.arena, w.n * sizeof *before);
+    double takes = dtm_collective_cost_of(module, op).time, wanted = takes + ahead_of(&w), hidden = work_until(&w, until);
+    int64_t results = 0;
+    for (uint32_t i = 0; i < module->ops[op].n_results; i++) results += dtm_local_bytes_max(module, module->values[module->ops[op].results[i]].type);
+    int64_t most = dtm_most_bytes(module, w.region, 0, 0) + results;
+    bool *bundle = dtm_arena_alloc(w.arena, w.n), *refused = dtm_arena_alloc(w.arena, module->n_ops);
+    dtm_op *all = dtm_arena_alloc(w.arena, w.n * sizeof *all);
+    memcpy(all, w.ops, w.n * sizeof *all);
+    for (size_t head = 0; first && hidden < wanted;) {
+        double seconds = choose(&w, refused, bundle, &head);
+        if (seconds <= 0) break;
+        dtm_op chosen = w.ops[head];
+        memcpy(before, w.ops, w.n * sizeof *before);
+        move(&w, op, bundle);
+        if (dtm_most_bytes(module, w.region, op, w.position[first]) <= most) {
+            hidden += seconds;
+            continue;
+        }
+        memcpy(module->regions[w.region].ops, before, w.n * sizeof *before);
+        refused[chosen] = true;
+        look(&w, op);
+    }
+    double gains = hidden - (wanted - takes);
+    if ((gains < takes ? gains : takes) > dtm_seconds_of_step) {
+        module->ops[op].attributes.number[DTM_COLLECTIVE_APART] = 1;
+        reader[op] = first;
+    } else {
+        memcpy(module->regions[w.region].ops, all, w.n * sizeof *all);
+    }
+    dtm_arena_destroy(w.arena);
+}
+
+/* ---- all of a module ---- */
+
+/* By op: regions that are called as a part of a pair. */
+static bool *paired_regions(const dtm_module *module, dtm_arena *arena) {
+    bool *paired = dtm_arena_alloc(arena, module->n_ops);
+    dtm_op loop = module->of_ranks ? dtm_rank_loop(module) : 0;
+    dtm_loop_calls calls;
+    if (!loop || !dtm_loop_is_ordered(module, loop) || dtm_loop_calls_of(module, loop, arena, &calls)) return paired;
+    const dtm_region_data *body = &module->regions[module->ops[loop].body];
+    for (size_t i = 0; i < body->n_ops; i++)
+        paired[body->ops[i]] = dtm_loop_is_paired(&calls, body->ops[i], false) || dtm_loop_is_paired(&calls, body->ops[i], true);
+    return paired;
+}
+
+void dtm_prefetch(dtm_module *module) {
+    dtm_arena *arena = dtm_arena_create();
+    dtm_op_list ops = dtm_ops_in_order(module, arena);
+    dtm_op *reader = dtm_arena_alloc(arena, module->n_ops * sizeof *reader);
+    const bool *paired = paired_regions(module, arena);
+    for (size_t i = 0; i < ops.count; i++)
+        if (is_candidate(module, ops.items[i], paired)) prefetch(module, ops.items[i], reader);
+    dtm_arena_destroy(arena);
+}
+
+void dtm_wait_for_untouched(dtm_module *module) {
+    dtm_arena *arena = dtm_arena_create();
+    dtm_order order = dtm_order_of(module, arena);
+    for (dtm_op op = 1; op < module->n_ops; op++) {
+        if (!dtm_is_apart(module, op) || !dtm_enclosing(module, op, DTM_OP_MICROBATCH)) continue;
+        if (dtm_touched_by(module, &order, op) < 0) module->ops[op].attributes.number[DTM_COLLECTIVE_APART] = 0;
+    }
+    dtm_arena_destroy(arena);
+}

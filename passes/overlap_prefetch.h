@@ -1,0 +1,13 @@
+/* Collectives that are started ahead of what reads them, with independent operators of their region moved in between. A part of
+ * the pass overlap. */
+#ifndef DTM_PASSES_OVERLAP_PREFETCH_H
+#define DTM_PASSES_OVERLAP_PREFETCH_H
+
+#include "ir/ir.h"
+
+/* Says of the collectives of a module that are not in steps which are carried out apart from where they stand. */
+void dtm_prefetch(dtm_module *module);
+/* After fuse, which may have made the readers again elsewhere: what nothing of its region touches any more is waited for at once. */
+void dtm_wait_for_untouched(dtm_module *module);
+
+#endif
