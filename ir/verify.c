@@ -322,6 +322,14 @@ static void check_layouts(verifier *v, dtm_op op) {
     if (v->good) verify_steps(v, op);
 }
 
+/* A kernel's loops make elements, one after another, and reduce them. */
+static void check_fused(verifier *v, dtm_op self) {
+    const dtm_op_data *op = dtm_op_get(v->module, self);
+    bool elements = dtm_is_elementwise(op->kind) || op->kind == DTM_OP_FILL || op->kind == DTM_OP_POSITIONS;
+    if (dtm_unit_of(v->module, self) != self && !elements && !dtm_is_reduction(op->kind))
+        BREAK(v, op, 509, "%s stands in `fused`, which has elementwise operators and reductions alone", verify_title(v, op));
+}
+
 static void check_op(dtm_module *module, dtm_op op, void *state) {
     verifier *v = state;
     const dtm_op_data *data = dtm_op_get(module, op);
@@ -334,7 +342,8 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
     bool structure = data->body != 0, layout = data->kind >= DTM_OP_RELAYOUT;
     bool was_good = v->good;
     v->good = true;
-    check_members(v, data);
+    check_fused(v, op);
+    if (v->good) check_members(v, data);
     if (v->good) check_meeting(v, op);
     if (!v->good) return;
     if (data->kind == DTM_OP_CARRY)
