@@ -61,6 +61,8 @@ static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipe
     return good;
 }
 
+bool dtm_pipeline_prove(const dtm_module *module) { return schedule_prove(module); }
+
 bool dtm_pipeline_run(dtm_module *module, const dtm_pipeline_options *options) {
     size_t first = 0;
     if (module->after)

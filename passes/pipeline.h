@@ -26,6 +26,8 @@ typedef struct dtm_pipeline_options {
 
 /* Runs the passes after the one the module has been through. False: an error was reported. */
 bool dtm_pipeline_run(dtm_module *module, const dtm_pipeline_options *options);
+/* Proves the timeline of a verified module of a pipeline's ranks, whoever wrote it; dtm_pipeline_run does so first. */
+bool dtm_pipeline_prove(const dtm_module *module);
 /* The index of a pass of that name, or -1; reports E0203 with the nearest name at nowhere. */
 int dtm_pass_find(dtm_context *context, const char *name);
 

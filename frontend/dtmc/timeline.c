@@ -53,6 +53,8 @@ static bool compile(drawing *d, const char *file, const char *text, size_t lengt
         dtm_help(d->context, "let an axis split a repeat: `pp splits layer with schedule = 1f1b, microbatches = 8`");
         return false;
     }
+    /* a dump of this very pass comes back as it was written */
+    if (!dtm_module_verify(d->module) || !dtm_pipeline_prove(d->module)) return false;
     d->timeline = dtm_stage_timeline(d->module, d->arena);
     d->costs = dtm_stage_costs(d->module, d->arena);
     return true;
