@@ -300,6 +300,10 @@ uint32_t dtm_source_add_option(dtm_context *context, const char *name, const cha
     return file;
 }
 
+uint32_t dtm_source_count(const dtm_context *context) {
+    return (uint32_t)context->n_sources - 1;
+}
+
 const char *dtm_source_name(const dtm_context *context, uint32_t file) {
     return context->sources[file].name;
 }

@@ -84,6 +84,7 @@ uint32_t dtm_source_add(dtm_context *context, const char *name, const char *text
  * diagnostics show the option alone. */
 uint32_t dtm_source_add_option(dtm_context *context, const char *name, const char *option, const char *before,
                                const char *text);
+uint32_t dtm_source_count(const dtm_context *context); /* they are numbered from 1 to it */
 const char *dtm_source_name(const dtm_context *context, uint32_t file);
 const char *dtm_source_text(const dtm_context *context, uint32_t file, size_t *length);
 /* Line and column (both from 1) of a byte offset. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- help ---- */
 
@@ -269,6 +270,34 @@ static bool take(dtm_options *o, const flag *flags, int commands, int *at, dtm_s
     return unknown(word, flags, commands, status);
 }
 
+/* Whether two paths are one file, also one that is not there yet. */
+static bool is_one_file(const char *a, const char *b) {
+    struct stat x, y;
+    if (!strcmp(a, b)) return true;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Nothing is written over what is read, or over what else is written. --load may be what --save-weights replaces: it has been
+ * read by then. */
+static bool check_files(const dtm_options *o, dtm_status *status) {
+    const struct {
+        const char *name, *path;
+        bool written;
+    } files[] = {{"--data", o->data, false},
+                 {"--links", o->links, false},
+                 {"this program", "/proc/self/exe", false},
+                 {"--log", o->log, true},
+                 {"--save-weights", o->save_weights, true},
+                 {"--save-grads", o->save_grads, true},
+                 {"--trace", o->trace, true}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        for (size_t k = 0; k < i && files[i].written; k++)
+            if (files[i].path && files[k].path && is_one_file(files[i].path, files[k].path))
+                return dtm_status_fail(status, "%s would write over %s, which is %s; name another file", files[i].name, files[i].path,
+                                       files[k].name);
+    return true;
+}
+
 static bool finish(dtm_options *o, dtm_status *status) {
     if (o->command != DTM_COMMAND_TRAIN && o->command != DTM_COMMAND_EVAL) return true;
     if (o->trace_first && !o->trace)
@@ -285,7 +314,7 @@ static bool finish(dtm_options *o, dtm_status *status) {
     if (tensors && o->format_given)
         return dtm_status_fail(status, "--tokens is for flat files; %s says itself what it holds", o->data);
     if (tensors) o->format = DTM_DATA_SAFETENSORS;
-    return true;
+    return check_files(o, status);
 }
 
 bool dtm_options_parse(int argc, char **argv, dtm_options *out, dtm_status *status) {

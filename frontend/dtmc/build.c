@@ -147,7 +147,7 @@ int dtm_command_build(const dtm_options *options) {
     }
     dtm_context *context = dtm_context_create();
     sources made = translate(context, options);
-    bool failed = made.failed || !write_executable(options, &made);
+    bool failed = made.failed || !dtm_spares_sources(context, options, "build") || !write_executable(options, &made);
     dtm_module_destroy(made.module);
     dtm_context_destroy(context);
     return failed;

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int dtm_misuse(const char *format, ...) {
@@ -78,6 +79,23 @@ dtm_module *dtm_compile(dtm_context *context, const dtm_options *options, const 
     if (check_from(module, options) && run_passes(module, options, until)) return module;
     dtm_module_destroy(module);
     return NULL;
+}
+
+static bool is_one_file(const struct stat *there, const char *path) {
+    struct stat other;
+    return path && stat(path, &other) == 0 && other.st_dev == there->st_dev && other.st_ino == there->st_ino;
+}
+
+bool dtm_spares_sources(dtm_context *context, const dtm_options *options, const char *command) {
+    struct stat there;
+    const char *read = NULL;
+    if (!options->output || stat(options->output, &there) != 0 || !S_ISREG(there.st_mode)) return true;
+    if (is_one_file(&there, options->file)) read = options->file;
+    if (is_one_file(&there, options->model)) read = options->model;
+    for (uint32_t i = 1; i <= dtm_source_count(context); i++)
+        if (is_one_file(&there, dtm_source_name(context, i))) read = dtm_source_name(context, i);
+    if (read) fprintf(stderr, "dtmc %s: -o %s would write over %s, which it reads; name another file\n", command, options->output, read);
+    return !read;
 }
 
 /* ---- fmt ---- */

@@ -29,6 +29,8 @@ int dtm_command_passes(const dtm_options *options);
 
 /* Checks the file and runs passes up to `until` (NULL: all; "" : none). NULL after errors, which are printed. */
 dtm_module *dtm_compile(dtm_context *context, const dtm_options *options, const char *until);
+/* Whether what is written to `-o` is none of the files that are read; else it says which (`command`: of dtmc). */
+bool dtm_spares_sources(dtm_context *context, const dtm_options *options, const char *command);
 /* Says that a command line asks for what does not go together. The exit status: 2. */
 int dtm_misuse(const char *format, ...) DTM_PRINTF(1, 2);
 /* Prints what has been reported; returns whether there was an error. */

@@ -285,7 +285,7 @@ int dtm_command_timeline(const dtm_options *options) {
     bool good = orders ? read_orders(&d, text, length) : compile(&d, options->file, text, length);
     good = good && draw(&d);
     if (good && d.module && !orders) good = dtm_bubble_check(d.module);
-    if (good || d.out.length) good = write_out(&d) && good;
+    if (good || d.out.length) good = dtm_spares_sources(d.context, options, "timeline") && write_out(&d) && good;
     good = !dtm_report(d.context) && good;
     dtm_module_destroy(d.module);
     dtm_context_destroy(d.context);
