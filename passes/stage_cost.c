@@ -247,11 +247,11 @@ dtm_timeline_costs dtm_stage_costs(const dtm_module *module, dtm_arena *arena) {
 static const char *help_bubble(const dtm_module *module, const dtm_timeline_times *times) {
     const char *schedule = dtm_string_text(module->context, module->settings.pipeline.schedule);
     if (strcmp(schedule, "sequential") == 0)
-        return "any other schedule has several microbatches in flight, schedule = 1f1b for one";
+        return "any other schedule has several microbatches in flight, schedule = 1f1b for one; or allow more in `expect`";
     if (times->worst_bubble > 2 * times->bubble + 0.1)
-        return "one stage is much dearer than the others: `dtmc timeline` shows which";
-    return strcmp(schedule, "auto") ? "more `microbatches`, or schedule = auto; `dtmc timeline` draws where time goes"
-                                    : "more `microbatches`, or fewer ranks; `dtmc timeline` draws where time goes";
+        return "one stage is much dearer than the others: `dtmc timeline` shows which; or allow more in `expect`";
+    return strcmp(schedule, "auto") ? "more `microbatches`, schedule = auto, or a higher bound; `dtmc timeline` draws where time goes"
+                                    : "more `microbatches`, fewer ranks, or a higher bound; `dtmc timeline` draws where time goes";
 }
 
 bool dtm_bubble_check(const dtm_module *module) {
