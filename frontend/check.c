@@ -79,6 +79,11 @@ static bool read_file(dtm_checker *c, const char *path, dtm_string name, dtm_spa
         if (from.file) dtm_help(c->context, "the path is relative to the folder of %s", dtm_source_name(c->context, from.file));
         return false;
     }
+    if (memchr(text, 0, length)) {
+        dtm_error(c->context, from, 205, "cannot read %s: it is no text", path);
+        free(text);
+        return false;
+    }
     uint32_t source = dtm_source_add(c->context, strcmp(path, "-") ? path : "<stdin>", text, length);
     free(text);
     dtm_checked_file entry = {path, name, NULL};

@@ -188,6 +188,11 @@ static bool bad_key(reader *r, const dtm_argument *a) {
     size_t n = dtm_checker_words(r->c, row->numbers, names);
     dtm_error(r->c->context, a->key.span, 212, "`%s` has no attribute `%s`", row->name,
               dtm_checker_text(r->c, a->key.text));
+    int flag;
+    if (is_word_of(row->flags, dtm_checker_text(r->c, a->key.text), ' ', &flag)) {
+        dtm_help(r->c->context, "it has no value: write `%s` alone, or leave it out", dtm_checker_text(r->c, a->key.text));
+        return false;
+    }
     dtm_string nearest = dtm_string_nearest(r->c->context, dtm_checker_text(r->c, a->key.text), names, n);
     if (nearest) dtm_help(r->c->context, "did you mean `%s`?", dtm_checker_text(r->c, nearest));
     return false;
