@@ -25,7 +25,10 @@
 
 #include <string.h>
 
-enum { MOST_HEADS = 64 }; /* of a collective: those that stand nearest to it */
+/* Of a collective those heads that stand nearest to it. Each collective is judged against all of its region, several times, so that
+ * the work grows with the square of it: a region of more operators than MOST_OPERATORS, of a program that writes each of many layers
+ * out, is left as it is. */
+enum { MOST_HEADS = 64, MOST_OPERATORS = 1024 };
 
 /* ---- what may be moved ---- */
 
@@ -262,6 +265,7 @@ static bool is_candidate(const dtm_module *module, dtm_op op, const bool *paired
     if (!data->region || !may || dtm_is_apart(module, op) || dtm_is_in_steps(module, op)) return false;
     if (dtm_along_pipeline(module, data) || dtm_group_size(module, data->attributes.axes) < 2) return false;
     if (dtm_enclosing(module, op, DTM_OP_UPDATE) || paired[dtm_called_region(module, op)]) return false;
+    if (module->regions[data->region].n_ops > MOST_OPERATORS) return false;
     dtm_arena *arena = dtm_arena_create();
     dtm_order order = dtm_order_of(module, arena); /* as it is by now */
     bool touched = dtm_touched_by(module, &order, op) >= 0;
