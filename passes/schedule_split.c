@@ -153,7 +153,7 @@ static bool has_part(const splitter *s, dtm_region body, bool input) {
 static void divide(splitter *s, dtm_region from, dtm_region to) {
     size_t count = s->module->regions[from].n_ops;
     dtm_op *ops = dtm_arena_alloc(s->scratch, count * sizeof *ops);
-    memcpy(ops, s->module->regions[from].ops, count * sizeof *ops);
+    if (count) memcpy(ops, s->module->regions[from].ops, count * sizeof *ops);
     for (size_t i = 0; i < count; i++) {
         dtm_region body = get(s, ops[i])->body;
         bool input = body ? has_part(s, body, true) : s->input[ops[i]];
@@ -193,7 +193,7 @@ void schedule_split(dtm_module *module) {
     const dtm_region_data *body = &module->regions[get(&s, loop)->body];
     size_t count = body->n_ops;
     dtm_op *regions = dtm_arena_alloc(s.scratch, count * sizeof *regions);
-    memcpy(regions, body->ops, count * sizeof *regions);
+    if (count) memcpy(regions, body->ops, count * sizeof *regions);
     for (size_t i = 0; i < count; i++)
         if (get(&s, regions[i])->body) find_regions(&s, regions[i], get(&s, regions[i])->body);
     find_readers(&s);
