@@ -2,6 +2,7 @@
 #include "ir/calls.h"
 #include "ir/fault.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 bool dtm_loop_is_ordered(const dtm_module *module, dtm_op loop) {
@@ -345,4 +346,21 @@ void dtm_loop_busy(const dtm_loop_schedule *schedule, const uint8_t *seen, size_
         if (begin < *from) *from = begin;
         if (end > *to) *to = end;
     }
+}
+
+static int by_begin(const void *a, const void *b) {
+    const dtm_loop_stay *x = a, *y = b;
+    if (x->from != y->from) return x->from > y->from ? 1 : -1;
+    return (x->microbatch > y->microbatch) - (x->microbatch < y->microbatch);
+}
+
+dtm_loop_stay *dtm_loop_stays(const dtm_loop_schedule *schedule, const uint8_t *seen, dtm_arena *arena) {
+    size_t count = schedule->times.n_microbatches;
+    dtm_loop_stay *stays = dtm_arena_alloc(arena, (count + 1) * sizeof *stays);
+    for (size_t m = 0; m < count; m++) {
+        stays[m].microbatch = m;
+        dtm_loop_busy(schedule, seen, m, &stays[m].from, &stays[m].to);
+    }
+    qsort(stays, count, sizeof *stays, by_begin);
+    return stays;
 }

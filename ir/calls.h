@@ -92,5 +92,11 @@ bool dtm_loop_crosses(const dtm_loop_times *times, const uint8_t *seen);
 /* When it is there for a microbatch: from the first call to the last, both included; an empty interval: in none. Before each call,
  * number n, messages are posted at 2 n, then others are waited for; the call runs at 2 n + 1. */
 void dtm_loop_busy(const dtm_loop_schedule *schedule, const uint8_t *seen, size_t microbatch, int64_t *from, int64_t *to);
+/* The same of all microbatches, in the order in which they come; those that come never at the end. */
+typedef struct dtm_loop_stay {
+    int64_t from, to;
+    size_t microbatch;
+} dtm_loop_stay;
+dtm_loop_stay *dtm_loop_stays(const dtm_loop_schedule *schedule, const uint8_t *seen, dtm_arena *arena);
 
 #endif

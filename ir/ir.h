@@ -478,6 +478,8 @@ typedef struct dtm_op_list {
 dtm_op_list dtm_ops_in_order(dtm_module *module, dtm_arena *arena);
 /* How often each value is used as an operand: an array by value, in `arena`. */
 uint32_t *dtm_use_counts(const dtm_module *module, dtm_arena *arena);
+/* What reads each value, in order of their numbers, as often as it does: by value, each list ends with 0. */
+dtm_op **dtm_users_of(const dtm_module *module, dtm_arena *arena);
 /* The structure operator of a kind that encloses op, innermost first, or 0. DTM_OP_NONE: of any kind. */
 dtm_op dtm_enclosing(const dtm_module *module, dtm_op op, dtm_op_kind kind);
 /* Whether two loops are over the same copies: one may read, copy by copy, what the other made. */

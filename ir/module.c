@@ -441,6 +441,16 @@ uint32_t *dtm_use_counts(const dtm_module *module, dtm_arena *arena) {
     return uses;
 }
 
+dtm_op **dtm_users_of(const dtm_module *module, dtm_arena *arena) {
+    uint32_t *counts = dtm_use_counts(module, arena), *filled = dtm_arena_alloc(arena, module->n_values * sizeof *filled);
+    dtm_op **users = dtm_arena_alloc(arena, module->n_values * sizeof *users);
+    for (size_t v = 1; v < module->n_values; v++) users[v] = dtm_arena_alloc(arena, (counts[v] + 1) * sizeof **users);
+    for (dtm_op op = 1; op < module->n_ops; op++)
+        for (uint32_t i = 0; module->ops[op].region && i < module->ops[op].n_operands; i++)
+            users[module->ops[op].operands[i]][filled[module->ops[op].operands[i]]++] = op;
+    return users;
+}
+
 dtm_op dtm_enclosing(const dtm_module *module, dtm_op op, dtm_op_kind kind) {
     for (dtm_op at = module->regions[module->ops[op].region].parent; at;
          at = module->regions[module->ops[at].region].parent)

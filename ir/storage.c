@@ -389,17 +389,6 @@ static bool is_in_region(const dtm_module *module, dtm_op op, dtm_region region)
     return false;
 }
 
-/* What reads each value, in order of their numbers; by value, zero-terminated. */
-static dtm_op **users_of(const dtm_module *module, dtm_arena *arena) {
-    uint32_t *counts = dtm_use_counts(module, arena), *filled = dtm_arena_alloc(arena, module->n_values * sizeof *filled);
-    dtm_op **users = dtm_arena_alloc(arena, module->n_values * sizeof *users);
-    for (size_t v = 1; v < module->n_values; v++) users[v] = dtm_arena_alloc(arena, (counts[v] + 1) * sizeof **users);
-    for (dtm_op op = 1; op < module->n_ops; op++)
-        for (uint32_t i = 0; module->ops[op].region && i < module->ops[op].n_operands; i++)
-            users[module->ops[op].operands[i]][filled[module->ops[op].operands[i]]++] = op;
-    return users;
-}
-
 /* What touches the bytes of a value, or of one that is an alias of it; a carry, `last` and `store` may be names of what lies there. */
 static void find_touch(const dtm_module *module, const dtm_order *order, dtm_op *const *users, dtm_op op, dtm_value value, bool loop,
                        int64_t *at) {
@@ -427,7 +416,7 @@ static int64_t touched_by(const dtm_module *module, const dtm_order *order, dtm_
 
 int64_t dtm_touched_by(const dtm_module *module, const dtm_order *order, dtm_op op) {
     dtm_arena *arena = dtm_arena_create();
-    int64_t at = touched_by(module, order, users_of(module, arena), op);
+    int64_t at = touched_by(module, order, dtm_users_of(module, arena), op);
     dtm_arena_destroy(arena);
     return at;
 }
@@ -479,7 +468,7 @@ int64_t dtm_workspace_of_apart(const dtm_module *module, int64_t *offsets) {
     int64_t top = 0;
     for (dtm_op op = 1; op < module->n_ops; op++) {
         if (!dtm_is_apart(module, op)) continue;
-        if (!users) order = dtm_order_of(module, arena), users = users_of(module, arena);
+        if (!users) order = dtm_order_of(module, arena), users = dtm_users_of(module, arena);
         under_way u = under_way_of(module, &order, users, op);
         DTM_PUSH(arena, all, count, capacity, u);
     }

@@ -3,7 +3,6 @@
 #include "ir/calls.h"
 #include "ir/verify.h"
 
-#include <stdlib.h>
 
 /* A value of the loop. */
 typedef struct place {
@@ -132,28 +131,14 @@ static void check_two(batches *b, size_t i, size_t j) {
 
 /* ---- microbatches in flight ---- */
 
-typedef struct stay {
-    int64_t from, to;
-    size_t microbatch;
-} stay;
-
-static int by_begin(const void *a, const void *b) {
-    const stay *x = a, *y = b;
-    return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->microbatch > y->microbatch) - (x->microbatch < y->microbatch);
-}
-
 /* Two microbatches that are there together in one slot, or the same twice: there are none. */
 static void find_meeting(const batches *b, const uint8_t *seen, size_t slots, size_t two[2]) {
     size_t count = b->schedule.times.n_microbatches;
-    stay *stays = dtm_arena_alloc(b->v->scratch, (count + 1) * sizeof *stays), **last = dtm_arena_alloc(b->v->scratch, (slots + 1) * sizeof *last);
-    for (size_t m = 0; m < count; m++) {
-        dtm_loop_busy(&b->schedule, seen, m, &stays[m].from, &stays[m].to);
-        stays[m].microbatch = m;
-    }
-    qsort(stays, count, sizeof *stays, by_begin);
+    dtm_loop_stay *stays = dtm_loop_stays(&b->schedule, seen, b->v->scratch);
+    dtm_loop_stay **last = dtm_arena_alloc(b->v->scratch, (slots + 1) * sizeof *last);
     two[0] = two[1] = 0;
     for (size_t i = 0; i < count && stays[i].to >= 0; i++) {
-        stay **before = &last[stays[i].microbatch % slots];
+        dtm_loop_stay **before = &last[stays[i].microbatch % slots];
         if (*before && stays[i].from <= (*before)->to) {
             two[0] = (*before)->microbatch, two[1] = stays[i].microbatch;
             return;

@@ -20,19 +20,6 @@
 
 static const dtm_op_data *get(const dtm_module *module, dtm_op op) { return dtm_op_get(module, op); }
 
-dtm_op **dtm_fuse_users(const dtm_module *module, dtm_arena *arena) {
-    uint32_t *counts = dtm_use_counts(module, arena);
-    dtm_op **users = dtm_arena_alloc(arena, module->n_values * sizeof *users);
-    for (size_t v = 1; v < module->n_values; v++) users[v] = dtm_arena_alloc(arena, (counts[v] + 1) * sizeof **users);
-    memset(counts, 0, module->n_values * sizeof *counts);
-    for (dtm_op op = 1; op < module->n_ops; op++)
-        for (uint32_t i = 0; module->ops[op].region && i < module->ops[op].n_operands; i++) {
-            dtm_value v = module->ops[op].operands[i];
-            users[v][counts[v]++] = op;
-        }
-    return users;
-}
-
 /* Calls `each` for every operator, also for those it adds before or after the one at hand; it may remove that one. */
 static void for_each_op(dtm_module *module, dtm_region region, void (*each)(dtm_module *module, dtm_op op)) {
     dtm_arena *arena = dtm_arena_create();

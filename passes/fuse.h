@@ -10,7 +10,4 @@ void dtm_fuse_groups(dtm_module *module, dtm_region region);
 /* Makes values again, in the fused regions that read them, where that costs less than keeping them. */
 void dtm_fuse_remake(dtm_module *module);
 
-/* Who reads each value: users[v] is a list that ends with 0. Built anew after operators have changed. */
-dtm_op **dtm_fuse_users(const dtm_module *module, dtm_arena *arena);
-
 #endif

@@ -447,7 +447,7 @@ static void group_region(dtm_module *module, dtm_region region) {
     grouper g = {.module = module, .arena = dtm_arena_create(), .region = region, .n = module->regions[region].n_ops};
     g.ops = dtm_arena_alloc(g.arena, (g.n + 1) * sizeof *g.ops);
     if (g.n) memcpy(g.ops, module->regions[region].ops, g.n * sizeof *g.ops);
-    g.users = dtm_fuse_users(module, g.arena);
+    g.users = dtm_users_of(module, g.arena);
     g.group_of = dtm_arena_alloc(g.arena, (g.n + 1) * sizeof *g.group_of);
     g.next = dtm_arena_alloc(g.arena, (g.n + 1) * sizeof *g.next);
     g.groups = dtm_arena_alloc(g.arena, (g.n + 1) * sizeof *g.groups);

@@ -212,14 +212,14 @@ static void remake(remaker *r, dtm_value v) {
     for (size_t i = 0; i < n; i++) make_again(r, v, &made, readers[i]);
     dtm_arena_destroy(r->arena);
     r->arena = dtm_arena_create();
-    r->users = dtm_fuse_users(r->module, r->arena);
+    r->users = dtm_users_of(r->module, r->arena);
     if (!*r->users[v]) dtm_op_remove(r->module, def);
     r->stored = dtm_stored(r->module, r->arena);
 }
 
 void dtm_fuse_remake(dtm_module *module) {
     remaker r = {.module = module, .arena = dtm_arena_create()};
-    r.users = dtm_fuse_users(module, r.arena);
+    r.users = dtm_users_of(module, r.arena);
     r.stored = dtm_stored(module, r.arena);
     size_t n = module->n_values;
     for (dtm_value v = 1; v < n; v++) remake(&r, v);

@@ -125,19 +125,6 @@ static void merge(planner *p, uint32_t from, uint32_t into, uint32_t shift, bool
 
 /* ---- uses ---- */
 
-static void collect_users(planner *p) {
-    p->n_users = dtm_use_counts(p->module, p->arena);
-    p->users = dtm_arena_alloc(p->arena, p->module->n_values * sizeof *p->users);
-    for (size_t v = 1; v < p->module->n_values; v++)
-        p->users[v] = dtm_arena_alloc(p->arena, (p->n_users[v] + 1) * sizeof **p->users);
-    uint32_t *filled = dtm_arena_alloc(p->arena, p->module->n_values * sizeof *filled);
-    for (dtm_op op = 1; op < p->module->n_ops; op++) {
-        const dtm_op_data *data = op_of(p, op);
-        for (uint32_t i = 0; data->region && i < data->n_operands; i++)
-            p->users[data->operands[i]][filled[data->operands[i]]++] = op;
-    }
-}
-
 /* Calls visit for every operator that reads the bytes of v: through aliases too. */
 typedef void visit_user(planner *p, dtm_value read, dtm_op user, void *state);
 static void each_user(planner *p, dtm_value v, visit_user *visit, void *state) {
@@ -588,7 +575,7 @@ bool dtm_pass_memory(dtm_module *module) {
     p.stored = dtm_stored(module, p.arena);
     p.homes = dtm_arena_alloc(p.arena, module->n_values * sizeof *p.homes);
     DTM_PUSH(p.arena, p.groups, p.n_groups, p.cap_groups, (group){0});
-    collect_users(&p);
+    p.users = dtm_users_of(module, p.arena);
     p.ordered = ordered_loop(module);
     if (p.ordered && dtm_loop_schedule_of(module, p.ordered, p.arena, &p.schedule))
         dtm_broken("memory", "an order of microbatches that was not verified");

@@ -5,27 +5,16 @@
 #include "ir/fault.h"
 #include "passes/memory_state.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- microbatches in flight ---- */
 
 bool dtm_crosses_calls(const planner *p, const uint8_t *seen) { return seen && dtm_loop_crosses(&p->schedule.times, seen); }
 
-typedef struct stay {
-    int64_t from, to;
-    size_t microbatch;
-} stay;
-
-static int by_begin(const void *a, const void *b) {
-    const stay *x = a, *y = b;
-    return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->microbatch > y->microbatch) - (x->microbatch < y->microbatch);
-}
-
 /* Whether any two whose numbers are alike modulo `batches` are there together; `until` is room for as many numbers. Most numbers
  * that are too small show with the first microbatch. */
-static bool share(const stay *stays, const size_t *place, size_t count, size_t batches, int64_t *until) {
-    const stay *first = &stays[place[0]], *next = batches < count ? &stays[place[batches]] : NULL;
+static bool share(const dtm_loop_stay *stays, const size_t *place, size_t count, size_t batches, int64_t *until) {
+    const dtm_loop_stay *first = &stays[place[0]], *next = batches < count ? &stays[place[batches]] : NULL;
     if (next && first->from <= next->to && next->from <= first->to) return true;
     for (size_t r = 0; r < batches; r++) until[r] = -1;
     for (size_t i = 0; i < count; i++) {
@@ -40,14 +29,9 @@ static bool share(const stay *stays, const size_t *place, size_t count, size_t b
  * together. */
 static int64_t batches_of(const planner *p, const group *g) {
     size_t count = p->schedule.times.n_microbatches, batches = 1;
-    stay *stays = dtm_arena_alloc(p->arena, (count + 1) * sizeof *stays);
+    dtm_loop_stay *stays = dtm_loop_stays(&p->schedule, g->seen, p->arena);
     size_t *place = dtm_arena_alloc(p->arena, (count + 1) * sizeof *place);
     int64_t *until = dtm_arena_alloc(p->arena, (count + 1) * sizeof *until);
-    for (size_t m = 0; m < count; m++) {
-        dtm_loop_busy(&p->schedule, g->seen, m, &stays[m].from, &stays[m].to);
-        stays[m].microbatch = m;
-    }
-    qsort(stays, count, sizeof *stays, by_begin);
     for (size_t i = 0; i < count; i++) place[stays[i].microbatch] = i;
     while (batches < count && share(stays, place, count, batches, until)) batches++;
     return (int64_t)batches - (dtm_fault(81) && batches > 1);

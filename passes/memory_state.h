@@ -31,7 +31,6 @@ typedef struct planner {
     bool *stored;
     home *homes;       /* by value */
     dtm_op **users;    /* by value, zero-terminated */
-    uint32_t *n_users;
     dtm_op ordered;    /* the loop over microbatches with an order, or 0 */
     dtm_loop_schedule schedule;
     bool *paired;      /* [region][region]: called at the same time; NULL: none is */

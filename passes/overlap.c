@@ -48,18 +48,8 @@ typedef struct hider {
     dtm_op **users; /* by value, zero-terminated */
 } hider;
 
-static dtm_op **users_of_all(const dtm_module *module, dtm_arena *arena) {
-    uint32_t *counts = dtm_use_counts(module, arena), *filled = dtm_arena_alloc(arena, module->n_values * sizeof *filled);
-    dtm_op **users = dtm_arena_alloc(arena, module->n_values * sizeof *users);
-    for (size_t v = 1; v < module->n_values; v++) users[v] = dtm_arena_alloc(arena, (counts[v] + 1) * sizeof **users);
-    for (dtm_op op = 1; op < module->n_ops; op++)
-        for (uint32_t i = 0; module->ops[op].region && i < module->ops[op].n_operands; i++)
-            users[module->ops[op].operands[i]][filled[module->ops[op].operands[i]]++] = op;
-    return users;
-}
-
 static hider begin(const dtm_module *module, const dtm_op_list *ops, dtm_arena *arena) {
-    hider h = {.module = module, .order = dtm_order_of(module, arena), .users = users_of_all(module, arena)};
+    hider h = {.module = module, .order = dtm_order_of(module, arena), .users = dtm_users_of(module, arena)};
     h.work = dtm_arena_alloc(arena, ((size_t)h.order.length + 2) * sizeof *h.work);
     for (size_t i = 0; i < ops->count; i++)
         if (is_work(module, ops->items[i])) h.work[h.order.begin[ops->items[i]] + 1]++;

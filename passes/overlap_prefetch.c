@@ -12,7 +12,8 @@
  * What is moved reads and makes values and does nothing else, each reads and makes the same as before, and collectives stay in
  * their order: all ranks of an axis have one text. As many are moved as take the time of the collective, those first that make
  * values live longer by the fewest bytes; together they may add to what lives at one time in the region no more than what the
- * collective makes. Only what is a kernel of its own is moved for that: elementwise operators would leave the kernels that they are fused into.
+ * collective makes. Only what is a kernel of its own is moved for that: elementwise operators would leave the
+ * kernels that they are fused into.
  *
  * Each is waited for in the copy of the loops around it in which it is started. The regions of F&B pairs are left alone: their
  * collectives are hidden by the other part. */
@@ -70,6 +71,7 @@ typedef struct window {
     dtm_region region;
     const dtm_op *ops; /* of the region */
     size_t n, at;      /* where the collective stands */
+    dtm_op **users;    /* by value, zero-terminated */
     dtm_op *reader;    /* by op: the first of the region that reads what it makes, if it is carried out apart */
     bool *needed;      /* by position: what the collective needs */
     bool *stays;       /* by position */
@@ -85,16 +87,14 @@ static size_t place_of(const window *w, dtm_op op) {
 
 /* The first operator that reads a value, or an alias of it; a carry hands it on at the end. */
 static void find_reader(const window *w, dtm_value value, size_t *first) {
-    for (dtm_op user = 1; user < w->module->n_ops; user++) {
-        const dtm_op_data *data = &w->module->ops[user];
-        bool reads = false;
-        for (uint32_t i = 0; data->region && i < data->n_operands; i++) reads |= data->operands[i] == value;
-        if (!reads || (data->kind == DTM_OP_CARRY && data->region == w->region)) continue;
-        if (dtm_is_alias(w->module, user)) {
+    for (const dtm_op *user = w->users[value]; *user; user++) {
+        const dtm_op_data *data = &w->module->ops[*user];
+        if (data->kind == DTM_OP_CARRY && data->region == w->region) continue;
+        if (dtm_is_alias(w->module, *user)) {
             find_reader(w, data->results[0], first);
             continue;
         }
-        size_t at = place_of(w, user);
+        size_t at = place_of(w, *user);
         if (at < *first) *first = at;
     }
 }
@@ -273,8 +273,8 @@ static bool is_candidate(const dtm_module *module, dtm_op op, const bool *paired
     return touched;
 }
 
-static void prefetch(dtm_module *module, dtm_op op, dtm_op *reader) {
-    window w = {.module = module, .arena = dtm_arena_create(), .region = module->ops[op].region, .reader = reader};
+static void prefetch(dtm_module *module, dtm_op op, dtm_op **users, dtm_op *reader) {
+    window w = {.module = module, .arena = dtm_arena_create(), .region = module->ops[op].region, .users = users, .reader = reader};
     w.position = dtm_arena_alloc(w.arena, module->n_ops * sizeof *w.position);
     w.n = module->regions[w.region].n_ops;
     look(&w, op);
@@ -329,9 +329,10 @@ void dtm_prefetch(dtm_module *module) {
     dtm_arena *arena = dtm_arena_create();
     dtm_op_list ops = dtm_ops_in_order(module, arena);
     dtm_op *reader = dtm_arena_alloc(arena, module->n_ops * sizeof *reader);
+    dtm_op **users = dtm_users_of(module, arena); /* moving leaves them as they are */
     const bool *paired = paired_regions(module, arena);
     for (size_t i = 0; i < ops.count; i++)
-        if (is_candidate(module, ops.items[i], paired)) prefetch(module, ops.items[i], reader);
+        if (is_candidate(module, ops.items[i], paired)) prefetch(module, ops.items[i], users, reader);
     dtm_arena_destroy(arena);
 }
 
