@@ -112,8 +112,10 @@ static bool cut(stages *s, int64_t copies, const dtm_timeline_problem *problem) 
 static double adding_up(const stages *s, const dtm_timeline_problem *p, const dtm_timeline_answer *a) {
     const dtm_timeline *t = a->timeline;
     double *bytes = dtm_arena_alloc(s->scratch, (size_t)t->stages * sizeof *bytes), most = 0;
-    for (int k = 0, u = 0; k < t->stages; k++)
+    for (int k = 0, u = 0; k < t->stages; k++) {
         for (int i = 0; i < a->units[k]; i++, u++) bytes[k] += s->gradients[u == 0 ? 0 : u == p->units - 1 ? 2 : 1];
+        bytes[k] += dtm_shared_in_stage(p->shared, p->n_shared, a->costs.stage[k].shares);
+    }
     for (int r = 0; r < t->ranks && t->directions == 2; r++) {
         double both = bytes[dtm_timeline_stage(t, r, 0)] + bytes[dtm_timeline_stage(t, r, 1)];
         most = both > most ? both : most;

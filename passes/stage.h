@@ -41,6 +41,11 @@ typedef struct stage_cut {
     size_t count, capacity;
 } stage_cut;
 
+/* What an operator of a rank's program was made of. */
+typedef struct stage_origin {
+    dtm_op made, from;
+} stage_origin;
+
 typedef struct stages {
     dtm_module *module; /* the whole program */
     dtm_arena *scratch;
@@ -62,7 +67,9 @@ typedef struct stages {
     stage_home *target;
     /* by k, between the stages k and k + 1 */
     stage_cut *forward, *backward;
-    double gradients[3]; /* bytes of what the units accumulate: before the repeat, of a copy, after it */
+    double gradients[3]; /* bytes of what the units accumulate for themselves: before the repeat, of a copy, after it */
+    stage_origin *origins; /* of what lies in memory all through a step, in the program that was emitted last */
+    size_t n_origins, cap_origins;
     bool good, quiet; /* quiet: errors are not reported */
 } stages;
 

@@ -2,8 +2,11 @@
  * the same with each, and giving them out one by one, each to the rank that has least to do, is exact: no cut has a
  * rank that does more than it must, nor are the others less even. (Any cut can be made this one by moving copies from
  * ranks that have more to ranks that have less, none of which makes it worse.) With two directions the two ranks of a
- * stage share it. Within a rank a copy goes to the chunk that takes least time. A rank takes no more than it has memory
- * for: its order says how many microbatches each chunk has in flight. */
+ * stage share it. A rank takes no more than it has memory for: its order says how many microbatches each chunk has in
+ * flight. Within a rank a copy goes to the chunk that takes least time; where that does not fit, its copies are divided
+ * anew between its chunks. What a rank needs is convex in the number that one of two chunks has, so no division of them
+ * is missed: with two chunks a rank takes as many copies as any cut gives it. With more, chunks are divided anew in
+ * pairs, as long as that saves memory. */
 #include "passes/stage.h"
 
 #include <math.h>
@@ -26,7 +29,8 @@ static dtm_stage_cost cost_of(const cutter *c, int stage) {
     const dtm_stage_cost *x = c->copy;
     dtm_stage_cost cost = {
         n * x->forward,     n * x->input, n * x->weight, .kept = n * x->kept, .kept_for_weight = n * x->kept_for_weight,
-        .held = n * x->held};
+        .held = n * x->held,
+        .shares = c->size[stage] ? x->shares : 0};
     for (int end = 0; end < 2; end++) {
         const dtm_stage_cost *e = end ? c->after : c->before;
         if (stage != (end ? c->s->count - 1 : 0)) continue;
@@ -36,7 +40,9 @@ static dtm_stage_cost cost_of(const cutter *c, int stage) {
         cost.kept += e->kept;
         cost.kept_for_weight += e->kept_for_weight;
         cost.held += e->held;
+        cost.shares |= e->shares;
     }
+    cost.held += dtm_shared_in_stage(c->problem->shared, c->problem->n_shared, cost.shares);
     return cost;
 }
 
@@ -54,9 +60,11 @@ static double load(const cutter *c, int rank) {
 static double memory(const cutter *c, int rank) {
     const dtm_rank_order *order = &c->s->places->order[rank];
     double held = 0, alive = 0, most = 0;
+    uint32_t shares = 0;
     for (int k = 0; k < c->s->chunks; k++) {
         dtm_stage_cost cost = cost_of(c, stage_at(c->s, rank, k));
         held += cost.held;
+        shares |= cost.shares;
         if (!order->count) most += cost.kept;
     }
     for (size_t i = 0; i < order->count; i++) {
@@ -82,11 +90,18 @@ static double memory(const cutter *c, int rank) {
         most = alive > most ? alive : most;
         alive -= gives;
     }
-    return held + most;
+    return held + dtm_shared_on_rank(c->problem->shared, c->problem->n_shared, shares) + most;
 }
 
 static bool fits(const cutter *c, int rank, bool bounded) {
     return !bounded || c->problem->memory <= 0 || memory(c, rank) <= c->problem->memory;
+}
+
+/* Of the ranks that have a stage, what the one needs that needs most. */
+static double stage_memory(const cutter *c, int stage) {
+    double most = 0;
+    for (int d = 0; d < stage_directions(c->s); d++) most = fmax(most, memory(c, stage_rank(c->s, stage, d)));
+    return most;
 }
 
 /* Whether all ranks that have a stage have the memory for it. */
@@ -95,6 +110,68 @@ static bool stage_fits(const cutter *c, int stage, bool bounded) {
     for (int d = 0; d < stage_directions(c->s); d++) good = good && fits(c, stage_rank(c->s, stage, d), bounded);
     return good;
 }
+
+/* ---- chunks of a rank divided anew ---- */
+
+static double memory_with(cutter *c, int a, int b, int64_t of_a, int64_t both) {
+    c->size[a] = of_a;
+    c->size[b] = both - of_a;
+    return stage_memory(c, a);
+}
+
+/* How many of the copies of both the first is to have: where they need least memory. Apart from the ends, at which a stage has
+ * none of what copies share, that is convex. */
+static int64_t least_memory(cutter *c, int a, int b, int64_t both) {
+    int64_t low = 0, high = both, best;
+    while (low < high) {
+        int64_t at = low + (high - low) / 2;
+        if (memory_with(c, a, b, at, both) <= memory_with(c, a, b, at + 1, both)) high = at;
+        else low = at + 1;
+    }
+    best = low;
+    for (int end = 0; end < 2; end++)
+        if (memory_with(c, a, b, end ? both : 0, both) < memory_with(c, a, b, best, both)) best = end ? both : 0;
+    return best;
+}
+
+/* Of the numbers from `even`, which does not fit, to `fitting`, the first that does. */
+static int64_t nearest_fitting(cutter *c, int a, int b, int64_t even, int64_t fitting, int64_t both) {
+    while (even - fitting > 1 || fitting - even > 1) {
+        int64_t at = even + (fitting - even) / 2;
+        *(memory_with(c, a, b, at, both) <= c->problem->memory ? &fitting : &even) = at;
+    }
+    return fitting;
+}
+
+/* Divides copies between chunks of a rank so that they fit; false: they do not, all are where they were. */
+static bool divide_anew(cutter *c, int rank) {
+    int chunks = c->s->chunks;
+    int64_t *before = dtm_arena_alloc(c->s->scratch, (size_t)c->s->count * sizeof *before);
+    memcpy(before, c->size, (size_t)c->s->count * sizeof *before);
+    for (bool news = true; news;) {
+        news = false;
+        for (int i = 0; i < chunks; i++)
+            for (int k = i + 1; k < chunks; k++) {
+                int a = stage_at(c->s, rank, i), b = stage_at(c->s, rank, k);
+                int64_t even = c->size[a], both = c->size[a] + c->size[b];
+                double now = stage_memory(c, a);
+                if (a == b) continue; /* the middle one of an odd number of ranks, in two directions */
+                int64_t least = least_memory(c, a, b, both);
+                double memory = memory_with(c, a, b, least, both);
+                if (memory <= c->problem->memory) {
+                    int64_t found = nearest_fitting(c, a, b, even, least, both);
+                    memory_with(c, a, b, found, both);
+                    return true;
+                }
+                news |= memory < now * (1 - 1e-12);
+                if (memory >= now * (1 - 1e-12)) memory_with(c, a, b, even, both);
+            }
+    }
+    memcpy(c->size, before, (size_t)c->s->count * sizeof *before);
+    return false;
+}
+
+/* ---- giving out ---- */
 
 /* The chunk of a rank that takes least time, the first of them. */
 static int least_stage(const cutter *c, int rank) {
@@ -126,7 +203,7 @@ static bool give_out(cutter *c, int64_t copies, bool bounded, double *loads, boo
         if (least < 0) return false;
         int stage = least_stage(c, least);
         c->size[stage]++;
-        full[least] = !stage_fits(c, stage, bounded);
+        full[least] = !stage_fits(c, stage, bounded) && !divide_anew(c, least);
         if (full[least]) {
             c->size[stage]--;
             continue;

@@ -163,12 +163,15 @@ static void add_kept(const cost_reader *c, dtm_stage_cost *costs) {
     }
 }
 
+bool dtm_lies_all_through(dtm_op_kind kind) {
+    return kind == DTM_OP_WEIGHT || kind == DTM_OP_STATE || kind == DTM_OP_ACCUMULATE;
+}
+
 static double held(const cost_reader *c) {
     double bytes = 0;
     for (dtm_op op = 1; op < c->module->n_ops; op++) {
         const dtm_op_data *data = get(c, op);
-        bool holds = data->kind == DTM_OP_WEIGHT || data->kind == DTM_OP_STATE ||
-                     (data->kind == DTM_OP_ACCUMULATE && c->place[op].part != OUTSIDE);
+        bool holds = dtm_lies_all_through(data->kind) && (data->kind != DTM_OP_ACCUMULATE || c->place[op].part != OUTSIDE);
         if (data->region && holds) bytes += c->place[op].copies * bytes_of(c, data->results[0]);
     }
     return bytes;
@@ -195,15 +198,18 @@ void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs) {
     dtm_arena_destroy(c.arena);
 }
 
+double dtm_bytes_of_copies(const dtm_module *rank, dtm_op op) {
+    double copies = 1;
+    for (dtm_op at = dtm_enclosing(rank, op, DTM_OP_REPEAT); at; at = dtm_enclosing(rank, at, DTM_OP_REPEAT))
+        copies *= (double)dtm_op_get(rank, at)->attributes.copies;
+    return copies * (double)dtm_local_bytes_max(rank, rank->values[dtm_op_get(rank, op)->results[0]].type);
+}
+
 double dtm_stage_gradients(const dtm_module *rank) {
     double bytes = 0;
     for (dtm_op op = 1; op < rank->n_ops; op++) {
         const dtm_op_data *data = dtm_op_get(rank, op);
-        if (!data->region || data->kind != DTM_OP_ACCUMULATE) continue;
-        double copies = 1;
-        for (dtm_op at = dtm_enclosing(rank, op, DTM_OP_REPEAT); at; at = dtm_enclosing(rank, at, DTM_OP_REPEAT))
-            copies *= (double)dtm_op_get(rank, at)->attributes.copies;
-        bytes += copies * (double)dtm_local_bytes_max(rank, rank->values[data->results[0]].type);
+        if (data->region && data->kind == DTM_OP_ACCUMULATE) bytes += dtm_bytes_of_copies(rank, op);
     }
     return bytes;
 }

@@ -14,6 +14,10 @@ void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs);
 /* What a pair of F and B, and of F and I, of a stage saves, times being those of all operators: sets `hidden`, `later` and, where I and W
  * are divided, `hidden_input`. */
 void dtm_stage_pair(const dtm_module *rank, const double *times, int stage, bool divided, dtm_stage_cost *cost);
+/* Whether what such an operator makes lies in memory all through a step: weights, states, and (in the loop over microbatches) sums. */
+bool dtm_lies_all_through(dtm_op_kind kind);
+/* Bytes of what an operator makes, of all copies of the repeats around it. */
+double dtm_bytes_of_copies(const dtm_module *rank, dtm_op op);
 /* Bytes of the gradients that a rank's program accumulates over microbatches. */
 double dtm_stage_gradients(const dtm_module *rank);
 /* The costs of all stages of a pipeline after fuse or memory, and the link between its ranks. */

@@ -10,6 +10,7 @@
  *     update { .. }
  */
 #include "passes/stage_emit.h"
+#include "passes/stage_cost.h"
 
 #include <string.h>
 
@@ -40,6 +41,8 @@ static dtm_op copy_op(emitter *e, dtm_op op, dtm_region to, const dtm_value *ope
     dtm_builder b = emit_builder(e, op, to);
     const char *name = data.n_results ? name_of(e, data.results[0]) : "";
     dtm_op made = dtm_build_op(&b, data.kind, operands, data.n_operands, &data.attributes, types, data.n_results, name);
+    stage_origin origin = {made, op};
+    if (dtm_lies_all_through(data.kind)) DTM_PUSH(e->s->scratch, e->s->origins, e->s->n_origins, e->s->cap_origins, origin);
     for (uint32_t i = 0; i < data.n_results; i++) {
         dtm_value value = dtm_result(e->to, made, i);
         if (i) dtm_value_rename(e->to, value, name_of(e, data.results[i]));
@@ -316,6 +319,7 @@ static void remove_unread(dtm_module *module, dtm_arena *arena) {
 
 dtm_module *stage_emit(stages *s, int rank) {
     emitter e = {.s = s, .from = s->module, .to = dtm_module_like(s->module), .rank = rank, .chunk = -1};
+    s->n_origins = 0;
     e.to->of_ranks = true;
     e.to->rank = rank;
     size_t maps = (size_t)s->chunks + 1;

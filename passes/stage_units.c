@@ -8,20 +8,42 @@
 #include "passes/stage.h"
 #include "passes/stage_cost.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { BEFORE, COPY };
+enum { BEFORE, COPY, AFTER, UNITS };
+
+/* What lies all through a step and stands outside of the split repeat. */
+typedef struct held_item {
+    dtm_op from; /* in the whole program */
+    double bytes;
+    bool summed; /* by each stage for itself */
+} held_item;
 
 typedef struct unit_cost {
     dtm_stage_cost cost;
     double gradients; /* bytes */
     double rest;      /* bytes of the arena beside what is held and kept */
+    held_item *items;
+    size_t n_items, cap_items;
 } unit_cost;
+
+static void add_items(const stages *cut, const dtm_module *program, unit_cost *unit) {
+    for (size_t i = 0; i < cut->n_origins; i++) {
+        stage_origin origin = cut->origins[i];
+        if (cut->around[origin.from]) continue;
+        bool summed = dtm_op_get(program, origin.made)->kind == DTM_OP_ACCUMULATE;
+        held_item item = {origin.from, dtm_bytes_of_copies(program, origin.made), summed};
+        DTM_PUSH(cut->scratch, unit->items, unit->n_items, unit->cap_items, item);
+    }
+}
 
 static unit_cost measure(stages *cut, int rank, const dtm_mesh *mesh, bool divided) {
     dtm_arena *arena = dtm_arena_create();
-    dtm_stage_cost *costs = dtm_arena_alloc(arena, (size_t)cut->count * sizeof *costs), own;
+    dtm_stage_cost *costs = dtm_arena_alloc(arena, (size_t)cut->count * sizeof *costs);
     dtm_module *program = stage_emit(cut, rank);
+    unit_cost unit = {0};
+    add_items(cut, program, &unit);
     dtm_module_compact(program);
     /* their only fault could be the program's own, and is then found in it */
     if (divided) schedule_split(program);
@@ -30,12 +52,41 @@ static unit_cost measure(stages *cut, int rank, const dtm_mesh *mesh, bool divid
     dtm_pass_memory(program);
     program->settings.mesh = *mesh;
     dtm_stage_costs_read(program, costs);
-    double gradients = dtm_stage_gradients(program);
-    own = costs[rank];
-    double rest = (double)program->arena_bytes - own.held - own.kept;
+    unit.gradients = dtm_stage_gradients(program);
+    unit.cost = costs[rank];
+    unit.rest = fmax(0, (double)program->arena_bytes - unit.cost.held - unit.cost.kept);
     dtm_module_destroy(program);
     dtm_arena_destroy(arena);
-    return (unit_cost){own, gradients, rest > 0 ? rest : 0};
+    return unit;
+}
+
+static bool has_item(const unit_cost *unit, dtm_op from) {
+    for (size_t i = 0; i < unit->n_items; i++)
+        if (unit->items[i].from == from) return true;
+    return false;
+}
+
+/* Takes out of what units hold what several have: a weight that stands before the repeat and is read after it too, or by each copy.
+ * What the same units have is counted together. */
+static void find_shared(unit_cost *units, dtm_arena *arena, dtm_timeline_problem *p) {
+    dtm_shared_bytes by_units[1 << UNITS] = {{0}};
+    for (int u = 0; u < UNITS; u++)
+        for (size_t i = 0; i < units[u].n_items; i++) {
+            const held_item *item = &units[u].items[i];
+            int having = 0;
+            for (int k = 0; k < UNITS; k++) having |= has_item(&units[k], item->from) << k;
+            if (having == 1 << BEFORE || having == 1 << AFTER) continue;
+            units[u].cost.held -= item->bytes;
+            units[u].gradients -= item->summed ? item->bytes : 0;
+            if (having >> u == 1) *(item->summed ? &by_units[having].stage : &by_units[having].rank) += item->bytes; /* once */
+        }
+    dtm_shared_bytes *shared = dtm_arena_alloc(arena, sizeof by_units);
+    for (int having = 1; having < 1 << UNITS; having++) {
+        if (by_units[having].rank <= 0 && by_units[having].stage <= 0) continue;
+        for (int u = 0; u < UNITS; u++) units[u].cost.shares |= (uint32_t)(having >> u & 1) << p->n_shared;
+        shared[p->n_shared++] = by_units[having];
+    }
+    p->shared = shared;
 }
 
 /* A pipeline of so many ranks over the same program. */
@@ -91,19 +142,17 @@ bool stage_units(stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_probl
         p->unit = unit;
         set_limits(s, all.rest, p);
     } else if (good) {
-        unit_cost before = measure(&cut, BEFORE, mesh, divided), copy = measure(&cut, COPY, mesh, divided);
-        unit_cost after = measure(&cut, ranks - 1, mesh, divided);
+        unit_cost of[UNITS] = {measure(&cut, BEFORE, mesh, divided), measure(&cut, COPY, mesh, divided),
+                               measure(&cut, ranks - 1, mesh, divided)};
         *p = (dtm_timeline_problem){.units = (int)copies + 2, .first_layer = 1, .layers = (int)copies};
         dtm_stage_cost *unit = dtm_arena_alloc(arena, (size_t)p->units * sizeof *unit);
-        unit[0] = before.cost;
-        for (int u = 1; u <= (int)copies; u++) unit[u] = copy.cost;
-        unit[copies + 1] = after.cost;
+        find_shared(of, arena, p);
+        unit[0] = of[BEFORE].cost;
+        for (int u = 1; u <= (int)copies; u++) unit[u] = of[COPY].cost;
+        unit[copies + 1] = of[AFTER].cost;
         p->unit = unit;
-        s->gradients[0] = before.gradients;
-        s->gradients[1] = copy.gradients;
-        s->gradients[2] = after.gradients;
-        double rest = before.rest > copy.rest ? before.rest : copy.rest;
-        set_limits(s, rest > after.rest ? rest : after.rest, p);
+        for (int u = 0; u < UNITS; u++) s->gradients[u] = of[u].gradients;
+        set_limits(s, fmax(of[BEFORE].rest, fmax(of[COPY].rest, of[AFTER].rest)), p);
     }
     dtm_arena_destroy(scratch);
     return good;

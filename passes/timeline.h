@@ -32,7 +32,14 @@ typedef struct dtm_stage_cost {
     double kept;                   /* bytes kept from the beginning of F to the end of B or I */
     double kept_for_weight;        /* and of those, from the end of I to the end of W */
     double held;                   /* bytes that lie on each rank that has the stage: weights and what belongs to them */
+    uint32_t shares;               /* a bit for each of what is `shared` that it has besides */
 } dtm_stage_cost;
+
+/* Bytes that several units have in common: weights that stand outside of the repeat that is split, and what belongs to them.
+ * Once on a rank however many of its units have them, and once in a stage: there each sums gradients for itself. */
+typedef struct dtm_shared_bytes {
+    double rank, stage;
+} dtm_shared_bytes;
 
 typedef struct dtm_timeline_costs {
     int stages;
@@ -41,7 +48,14 @@ typedef struct dtm_timeline_costs {
     const double *pair;        /* NULL, or the time of a pair of F and B: [stage of F * stages + stage of B] */
     bool turns;                /* the parts of a pair take turns, F first: it begins when what F needs is there, the other part
                                   may come later, and what F makes is sent when it ends. Else both begin and end together */
+    int n_shared;                 /* what `shares` of stages tells of; what each stage has of it for itself is in its `held` */
+    const dtm_shared_bytes *shared;
 } dtm_timeline_costs;
+
+/* Bytes that a rank's stages hold, what they share once. */
+double dtm_held_bytes(const dtm_timeline_costs *costs, const dtm_timeline *timeline, int rank);
+double dtm_shared_on_rank(const dtm_shared_bytes *shared, int n_shared, uint32_t shares);
+double dtm_shared_in_stage(const dtm_shared_bytes *shared, int n_shared, uint32_t shares);
 
 double dtm_task_time(const dtm_timeline_costs *costs, dtm_task_kind kind, int stage);
 /* The time of F in one stage overlapped with B or I in another. */
@@ -123,6 +137,8 @@ typedef struct dtm_timeline_problem {
     double effort;              /* 1 (or 0): seconds for large problems; time grows in proportion */
     dtm_span span;              /* where an error points */
     bool quiet;                 /* none is reported */
+    int n_shared;               /* what `shares` of units tells of, none of it in their `held` */
+    const dtm_shared_bytes *shared;
 } dtm_timeline_problem;
 
 /* A published schedule on the same problem, its stages cut evenly, or so that the busiest rank has least to do. */

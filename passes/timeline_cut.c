@@ -18,15 +18,17 @@ dtm_timeline_costs search_cut_costs(dtm_arena *arena, const dtm_timeline_problem
             cost[s].kept += x->kept;
             cost[s].kept_for_weight += x->kept_for_weight;
             cost[s].held += x->held;
+            cost[s].shares |= x->shares;
             if (i == 0) cost[s].backward_bytes = x->backward_bytes;
             cost[s].forward_bytes = x->forward_bytes;
         }
+        cost[s].held += dtm_shared_in_stage(p->shared, p->n_shared, cost[s].shares);
         if (units[s]) continue;
         /* an empty stage hands on what it gets */
         cost[s].forward_bytes = u ? p->unit[u - 1].forward_bytes : 0;
         cost[s].backward_bytes = u < p->units ? p->unit[u].backward_bytes : 0;
     }
-    return (dtm_timeline_costs){stages, cost, p->latency, p->bandwidth, NULL};
+    return (dtm_timeline_costs){stages, cost, p->latency, p->bandwidth, .n_shared = p->n_shared, .shared = p->shared};
 }
 
 void search_cut_even(const dtm_timeline_problem *p, int stages, int *units) {
@@ -45,6 +47,7 @@ typedef struct cutter {
     const dtm_timeline *timeline; /* for its places */
     dtm_arena *arena;
     dtm_stage_cost *sum; /* of the units before each */
+    int *sharing;        /* by unit and what is shared: how many of the units before it have that */
     int *units, *first;  /* by stage: how many, and the first */
     int *stage;          /* by rank and chunk */
     bool *leaves;        /* by stage: the next one is on another rank */
@@ -55,12 +58,22 @@ typedef struct cutter {
     double effort;       /* stages looked at that are left */
 } cutter;
 
+/* What the units of a stage share. */
+static uint32_t shares_of(const cutter *c, int s) {
+    int n = c->problem->n_shared;
+    const int *before = c->sharing + c->first[s] * n, *until = before + c->units[s] * n;
+    uint32_t shares = 0;
+    for (int i = 0; i < n; i++) shares |= (uint32_t)(until[i] > before[i]) << i;
+    return shares;
+}
+
 /* The costs of a stage, by the sums. */
 static dtm_stage_cost stage_cost(const cutter *c, int s) {
     const dtm_stage_cost *a = &c->sum[c->first[s]], *b = &c->sum[c->first[s] + c->units[s]];
     return (dtm_stage_cost){b->forward - a->forward, b->input - a->input, b->weight - a->weight,
                             fmax(b->hidden - a->hidden, b->hidden_input - a->hidden_input), .kept = b->kept - a->kept,
-                            .kept_for_weight = b->kept_for_weight - a->kept_for_weight, .held = b->held - a->held};
+                            .kept_for_weight = b->kept_for_weight - a->kept_for_weight, .held = b->held - a->held,
+                            .shares = shares_of(c, s)};
 }
 
 static double message(const cutter *c, double bytes) {
@@ -114,6 +127,8 @@ static double busy_before(const cutter *c, int rank, double until) {
 static double rank_end(const cutter *c, int rank) {
     const dtm_timeline *t = c->timeline;
     double first_f = INFINITY, first_i = INFINITY, f = 0, hidden = 0, b = 0, held = 0, whole = 0, lived = 0;
+    const dtm_timeline_problem *p = c->problem;
+    uint32_t shares = 0;
     for (int k = 0; k < t->chunks; k++) {
         int s = c->stage[rank * t->chunks + k];
         dtm_stage_cost x = c->cost[s];
@@ -123,14 +138,16 @@ static double rank_end(const cutter *c, int rank) {
         f += count * x.forward;
         hidden += count * x.hidden;
         b += count * (x.input + x.weight);
-        held += x.held;
+        held += x.held + dtm_shared_in_stage(p->shared, p->n_shared, x.shares);
+        shares |= x.shares;
         whole = t->directions == 2 ? fmax(whole, x.kept) : whole + x.kept;
         lived += count * (x.kept * (c->back[s] - c->head[s] + x.input) + x.kept_for_weight * x.weight);
     }
-    double room = c->problem->memory > 0 ? c->problem->memory - held : INFINITY, end = f + b;
+    held += dtm_shared_on_rank(p->shared, p->n_shared, shares);
+    double room = p->memory > 0 ? p->memory - held : INFINITY, end = f + b;
     if (!c->work_only)
         end += first_i - hidden - busy_before(c, rank, first_i) * (f > 0 ? 1 - fmin(hidden, f) / f : 1);
-    if (whole > room) return end + c->penalty * (whole - room + 1e-3 * c->problem->memory);
+    if (whole > room) return end + c->penalty * (whole - room + 1e-3 * p->memory);
     return room < INFINITY && !c->work_only ? fmax(end, first_f + lived / room) : end;
 }
 
@@ -209,6 +226,11 @@ static cutter begin(dtm_arena *arena, const dtm_timeline_problem *p, const dtm_t
                               a->hidden_input + x->hidden_input, .kept = a->kept + x->kept,
                               .kept_for_weight = a->kept_for_weight + x->kept_for_weight, .held = a->held + x->held};
     }
+    size_t shared = (size_t)p->n_shared;
+    c.sharing = dtm_arena_alloc(arena, ((size_t)p->units + 1) * shared * sizeof *c.sharing);
+    for (size_t u = 0; u < (size_t)p->units; u++)
+        for (size_t i = 0; i < shared; i++)
+            c.sharing[(u + 1) * shared + i] = c.sharing[u * shared + i] + (int)(p->unit[u].shares >> i & 1);
     const dtm_stage_cost *all = &c.sum[p->units];
     if (p->memory > 0) c.penalty = 10 * p->microbatches * (all->forward + all->input + all->weight) / p->memory;
     c.stage = dtm_arena_alloc(arena, (size_t)(t->ranks * t->chunks) * sizeof *c.stage);

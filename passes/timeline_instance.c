@@ -29,13 +29,12 @@ static void set_node(search_instance *in, const dtm_timeline *t, int rank, int c
 }
 
 /* Room and work of a rank, once its nodes are known. */
-static void set_rank(search_instance *in, int rank, double memory) {
+static void set_rank(search_instance *in, const dtm_timeline *t, int rank, double memory) {
     double work = 0;
     int sharing[SEARCH_CHANNELS] = {0};
-    in->room[rank] = memory > 0 ? memory * (1 + 1e-12) : INFINITY;
+    in->room[rank] = (memory > 0 ? memory * (1 + 1e-12) : INFINITY) - dtm_held_bytes(in->costs, t, rank);
     for (int c = 0; c < in->chunks; c++) {
         const search_node *n = &in->nodes[rank * in->chunks + c];
-        in->room[rank] -= in->costs->stage[n->stage].held;
         for (int k = 0; k < 2; k++)
             if (n->stream[k] >= 0 && sharing[n->stream[k]]++) in->shared = true;
         work += (n->time[DTM_TASK_FORWARD] + n->time[DTM_TASK_BACKWARD]) * n->count / in->microbatches;
@@ -60,7 +59,7 @@ search_instance *search_instance_create(dtm_arena *arena, const dtm_timeline_cos
     bool fits = true;
     for (int r = 0; r < ranks; r++) {
         for (int c = 0; c < chunks; c++) set_node(in, t, r, c);
-        set_rank(in, r, memory);
+        set_rank(in, t, r, memory);
         fits &= in->whole[r] <= in->room[r];
     }
     return fits ? in : NULL;

@@ -344,7 +344,7 @@ static bool memory(prover *p, dtm_arena *arena, const dtm_timeline_costs *costs,
         dtm_rank_memory *m = &proof->rank[r];
         uint32_t where = 0;
         m->kept = most_kept(p, costs, r, &where);
-        for (int c = 0; c < t->chunks; c++) m->held += costs->stage[dtm_timeline_stage(t, r, c)].held;
+        m->held = dtm_held_bytes(costs, t, r);
         double all = m->held + m->kept + m->messages;
         if (bound <= 0 || all <= bound * (1 + 1e-12) || p->errors >= MOST_ERRORS) continue;
         const dtm_operation *o = operation(p, r, where);

@@ -34,6 +34,29 @@ double dtm_message_time(const dtm_timeline_costs *c, dtm_task_kind kind, int sta
     return c->latency + (c->bandwidth > 0 ? bytes / c->bandwidth : 0);
 }
 
+double dtm_shared_on_rank(const dtm_shared_bytes *shared, int n_shared, uint32_t shares) {
+    double bytes = 0;
+    for (int i = 0; i < n_shared; i++) bytes += shares >> i & 1 ? shared[i].rank : 0;
+    return bytes;
+}
+
+double dtm_shared_in_stage(const dtm_shared_bytes *shared, int n_shared, uint32_t shares) {
+    double bytes = 0;
+    for (int i = 0; i < n_shared; i++) bytes += shares >> i & 1 ? shared[i].stage : 0;
+    return bytes;
+}
+
+double dtm_held_bytes(const dtm_timeline_costs *costs, const dtm_timeline *t, int rank) {
+    double bytes = 0;
+    uint32_t shares = 0;
+    for (int c = 0; c < t->chunks; c++) {
+        const dtm_stage_cost *stage = &costs->stage[dtm_timeline_stage(t, rank, c)];
+        bytes += stage->held;
+        shares |= stage->shares;
+    }
+    return bytes + dtm_shared_on_rank(costs->shared, costs->n_shared, shares);
+}
+
 /* ---- walking ---- */
 
 enum { NOBODY = -1 };
@@ -208,8 +231,7 @@ static void memory(simulation *s, int rank) {
         r->kept = fmax(r->kept, alive);
         alive -= gives;
     }
-    r->memory = r->kept;
-    for (int c = 0; c < t->chunks; c++) r->memory += s->costs->stage[dtm_timeline_stage(t, rank, c)].held;
+    r->memory = r->kept + dtm_held_bytes(s->costs, t, rank);
 }
 
 /* ---- messages waiting ---- */
