@@ -233,12 +233,6 @@ static segment *lower_segments(dtm_generator *g, dtm_region region, const dtm_lo
     return segments;
 }
 
-static bool is_last(const dtm_loop_calls *calls, const dtm_loop_call *call) {
-    for (size_t i = call->index + 1; i < calls->count; i++)
-        if (calls->items[i].region == call->region) return false;
-    return true;
-}
-
 static void lower_timeline(dtm_generator *g, dtm_op op) {
     dtm_loop_schedule schedule;
     if (dtm_loop_schedule_of(module_of(g), op, g->arena, &schedule)) dtm_broken("codegen", "an order that was not verified");
@@ -256,7 +250,7 @@ static void lower_timeline(dtm_generator *g, dtm_op op) {
                                                                   ? entry->call.end - entry->call.begin : 0),
                                    .task = DTM_TASK_LETTERS[task.kind], .chunk = task.chunk, .number = task.microbatch,
                                    .microbatch = entry->call.microbatch, .begin = s->begin, .end = s->end};
-        calls[i].last = is_last(&schedule.calls, &entry->call);
+        calls[i].last = dtm_loop_call_is_last(&schedule.calls, &entry->call);
         if (entry->kind == DTM_LOOP_POST) calls[i].begin = s->receive;
         if (entry->kind == DTM_LOOP_WAIT) calls[i].begin = s->send;
     }
@@ -383,7 +377,8 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
                                 .members = members_of(g, data),
                                 .count = data->n_operands, .tensors = tensors};
     bool apart = dtm_is_apart(module_of(g), op);
-    int64_t at = apart ? g->apart + g->apart_offset[op] : g->workspace - g->aside, bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};
+    int64_t at = apart ? g->apart + (dtm_fault(90) ? 0 : g->apart_offset[op]) : g->workspace - (dtm_fault(93) ? 0 : g->aside);
+    int64_t bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};
     int64_t *places[3] = {&made.stage_in, &made.stage_out, &made.scratch};
     for (int i = 0; i < 3; i++) {
         *places[i] = bytes[i] < 0 ? -1 : at;
@@ -561,7 +556,7 @@ static void generate(dtm_generator *g, dtm_module *module) {
     g->buffer_of = dtm_arena_alloc(g->arena, module->n_values * sizeof *g->buffer_of);
     g->weight_of = dtm_arena_alloc(g->arena, module->n_values * sizeof *g->weight_of);
     g->workspace_bytes = dtm_workspace_most(module, false);
-    g->workspace = module->arena_bytes - g->workspace_bytes - dtm_constants_bytes(module);
+    g->workspace = dtm_workspace_begin(module);
     g->aside = 0;
     g->apart_offset = dtm_arena_alloc(g->arena, module->n_ops * sizeof *g->apart_offset);
     g->apart = g->workspace - dtm_workspace_of_pairs(module) - dtm_workspace_of_apart(module, g->apart_offset);

@@ -176,6 +176,12 @@ const char *dtm_loop_calls_of(const dtm_module *module, dtm_op loop, dtm_arena *
     return wrong;
 }
 
+bool dtm_loop_call_is_last(const dtm_loop_calls *calls, const dtm_loop_call *call) {
+    for (size_t i = call->index + 1; i < calls->count; i++)
+        if (calls->items[i].region == call->region) return false;
+    return true;
+}
+
 bool dtm_loop_is_paired(const dtm_loop_calls *calls, dtm_op region, bool first) {
     for (size_t i = 0; i < calls->count; i++) {
         const dtm_loop_call *c = &calls->items[i];

@@ -98,6 +98,9 @@ dtm_op dtm_early_place(const dtm_module *module, dtm_op op);
 /* The position at which what a collective makes has been touched for sure, in the copy of the loops around it in which it was made;
  * -1: that copy may end before. */
 int64_t dtm_touched_by(const dtm_module *module, const dtm_order *order, dtm_op op);
+/* What reads an operand, or an alias of it, after a collective that may have its result in the same place has been started; 0:
+ * nothing does. `users` as of dtm_users_of. */
+dtm_op dtm_reader_after_start(const dtm_module *module, const dtm_order *order, dtm_op *const *users, dtm_op op, dtm_value operand);
 /* The workspaces of what is carried out apart lie before that of pairs. Two share bytes only if they are never under way together:
  * from where they start (a loop's begin, if they start in one they do not stand in) to dtm_touched_by. */
 int64_t dtm_workspace_of_apart(const dtm_module *module, int64_t *offsets); /* by op, where in it each begins; NULL: not asked for */
@@ -115,6 +118,8 @@ int64_t dtm_workspace_most(const dtm_module *module, bool communication_only);
 /* Of a loop with pairs of calls (ir/calls.h): the other part of a pair has a workspace of its own, which lies before that of
  * all others. */
 int64_t dtm_workspace_of_pairs(const dtm_module *module);
+/* Where in the arena the one that all others share begins. */
+int64_t dtm_workspace_begin(const dtm_module *module);
 
 /* Behind the workspace lies what a program makes once, seed and step (for dropout), the tables of rope; then the chunks of
  * sums of the update. */
@@ -138,8 +143,8 @@ dtm_memory_account dtm_memory_account_of(const dtm_module *module);
 const char *dtm_peak_text(const dtm_module *module, const dtm_memory_account *account, bool files, dtm_arena *arena);
 
 /* The laws of storage, part of dtm_module_verify after the pass memory: what lies in the arena lies within it, and
- * collectives have the scratch they take; what `store` keeps for the next step takes the place of the old value only after
- * all that reads that, by the order of operators. That values do not overlay each other while they live is seen by interpreting
+ * collectives have the scratch they take; what one makes in place of its operand is started when all else has read that; what
+ * `store` keeps for the next step takes the place of the old value only after all that reads that, by the order of operators. That values do not overlay each other while they live is seen by interpreting
  * (E0597). Errors are counted by the context. */
 void dtm_storage_verify(dtm_module *module, dtm_arena *scratch);
 

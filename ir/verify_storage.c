@@ -7,6 +7,7 @@ typedef struct places {
     dtm_arena *scratch;
     const bool *stored;
     dtm_order order;
+    dtm_op **users; /* by value, zero-terminated */
     int64_t top; /* where the workspace begins */
 } places;
 
@@ -92,18 +93,31 @@ static void check_store(const places *p, dtm_op self) {
     check_readers(p, op, in_place ? dtm_unit_of(p->module, def) : self, old);
 }
 
+/* A collective in place of its operand changes it from where it starts, which may be ahead of where it stands. */
+static void check_in_place(const places *p, dtm_op self) {
+    const dtm_op_data *op = dtm_op_get(p->module, self);
+    for (uint32_t i = 0; i < op->n_operands && i < op->n_results; i++) {
+        dtm_value operand = op->operands[i];
+        if (!same_place(&dtm_value_get(p->module, operand)->storage, &dtm_value_get(p->module, op->results[i])->storage)) continue;
+        dtm_op reader = dtm_reader_after_start(p->module, &p->order, p->users, self, operand);
+        if (reader)
+            BREAK(p, dtm_op_get(p->module, reader), "%s is read after `%s` has been started in its place, which makes %s",
+                  dtm_value_name(p->module, operand), dtm_op_rows[op->kind].name, dtm_value_name(p->module, op->results[i]));
+    }
+}
+
 static void check_op(dtm_module *module, dtm_op op, void *state) {
     const places *p = state;
     const dtm_op_data *data = dtm_op_get(module, op);
     for (uint32_t i = 0; i < data->n_results; i++)
         if (p->stored[data->results[i]]) check_place(p, data, data->results[i]);
-    if (dtm_runs_collective(data->kind)) check_scratch(p, op);
+    if (dtm_runs_collective(data->kind)) check_scratch(p, op), check_in_place(p, op);
     if (data->kind == DTM_OP_STORE) check_store(p, op);
 }
 
 void dtm_storage_verify(dtm_module *module, dtm_arena *scratch) {
-    places p = {module, scratch, dtm_stored(module, scratch), dtm_order_of(module, scratch), 0};
-    p.top = module->arena_bytes - dtm_workspace_of_apart(module, NULL) - dtm_workspace_of_pairs(module) - dtm_workspace_most(module, false) - dtm_constants_bytes(module);
+    places p = {module, scratch, dtm_stored(module, scratch), dtm_order_of(module, scratch), dtm_users_of(module, scratch), 0};
+    p.top = dtm_workspace_begin(module) - dtm_workspace_of_pairs(module) - dtm_workspace_of_apart(module, NULL);
     if (p.top >= 0) {
         dtm_walk(module, check_op, &p);
         return;

@@ -314,9 +314,10 @@ static bool run_in_order(dtm_run *run, dtm_op op, dtm_loop *loop) {
         const dtm_loop_call *call = &schedule->calls.items[entry->call.index];
         loop->current = call->microbatch;
         run->first_call = call->first;
+        run->last_call = dtm_loop_call_is_last(&schedule->calls, call);
         if (entry->kind != DTM_LOOP_RUN) done = run_message_entry(run, entry);
         else if (call->begin == call->end) done = run_region(run, run->module->ops[call->region].body);
-        else if (call->index == call->begin) done = dtm_run_pair(run, call); /* with those that follow */
+        else if (call->index == call->begin) done = dtm_run_pair(run, &schedule->calls, call); /* with those that follow */
     }
     return done;
 }
@@ -331,7 +332,7 @@ static bool run_loop(dtm_run *run, dtm_op op) {
     if (ordered) done = run_in_order(run, op, loop);
     for (int64_t i = 0; !ordered && done && i < loop->copies; i++) {
         loop->current = is_reversed(data) ? loop->copies - 1 - i : i;
-        if (data->kind == DTM_OP_MICROBATCH) run->first_call = i == 0;
+        if (data->kind == DTM_OP_MICROBATCH) run->first_call = i == 0, run->last_call = i + 1 == loop->copies;
         done = run_region(run, data->body);
     }
     loop->current = -1;
@@ -441,7 +442,7 @@ static bool run_op(dtm_run *run, dtm_op o) {
 
 bool dtm_run_unit(dtm_run *run, dtm_op op) {
     if (!run_op(run, op)) return false;
-    if (!run->in_fused) dtm_storage_start(run, op);
+    if (!run->in_fused && !dtm_storage_start(run, op)) return false;
     return !run->failed;
 }
 
@@ -457,7 +458,7 @@ static bool run_steps(dtm_run *run) {
     for (run->step = 1; run->step <= run->options.steps; run->step++) {
         memset(run->inputs, 0, run->module->n_ops * sizeof *run->inputs);
         dtm_storage_step(run);
-        if (!run_region(run, run->module->body)) return false;
+        if (!run_region(run, run->module->body) || !dtm_apart_end_step(run)) return false;
         if (run->options.keep_step == run->step) dtm_run_assemble_kept(run);
         dtm_run_take_stores(run);
     }

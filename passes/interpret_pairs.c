@@ -15,7 +15,9 @@ typedef struct frame {
 } frame;
 
 typedef struct strand {
+    const dtm_loop_calls *calls;
     const dtm_loop_call *call, *last;
+    dtm_op takes; /* the unit that has taken its workspace and comes next; 0: none has */
     frame frames[MOST_FRAMES];
     int depth;
     int64_t current[DTM_MAX_LOOPS]; /* of all loops, while the other strand goes on */
@@ -41,7 +43,7 @@ static bool begin_call(dtm_run *run, strand *s) {
 
 static bool has_ended(const strand *s) { return !s->depth && s->call == s->last; }
 
-/* One operator, or one step into or out of a region. */
+/* One operator, of which taking its workspace is a step before it, or one step into or out of a region. */
 static bool step(dtm_run *run, strand *s) {
     if (!s->depth) {
         s->call++;
@@ -49,6 +51,7 @@ static bool step(dtm_run *run, strand *s) {
     }
     frame *f = &s->frames[s->depth - 1];
     run->first_call = s->call->first;
+    run->last_call = dtm_loop_call_is_last(s->calls, s->call);
     if (f->at == run->module->regions[f->region].n_ops) {
         f->at = 0;
         f->turn++;
@@ -56,8 +59,16 @@ static bool step(dtm_run *run, strand *s) {
         if (!f->repeat || f->turn == run->loops[run->op_loops[f->repeat]].copies) s->depth--;
         return true;
     }
-    dtm_op op = run->module->regions[f->region].ops[f->at++];
+    dtm_op op = run->module->regions[f->region].ops[f->at];
     const dtm_op_data *data = &run->module->ops[op];
+    bool other_part = dtm_loop_is_paired(s->calls, s->call->region, false);
+    if (data->kind != DTM_OP_REPEAT && s->takes != op && dtm_workspace_take(run, op, other_part)) {
+        s->takes = op;
+        return true;
+    }
+    f->at++;
+    if (s->takes == op && !dtm_workspace_kept(run, op, other_part)) return false;
+    s->takes = 0;
     if (data->kind != DTM_OP_REPEAT) return dtm_run_unit(run, op);
     if (!run->loops[run->op_loops[op]].copies) return true;
     if (!push(run, s, data->body, op)) return false;
@@ -72,8 +83,9 @@ static void exchange_loops(dtm_run *run, strand *from, const strand *to) {
     }
 }
 
-bool dtm_run_pair(dtm_run *run, const dtm_loop_call *call) {
-    strand strands[2] = {{.call = call, .last = call}, {.call = call + 1, .last = call + (call->end - call->begin)}};
+bool dtm_run_pair(dtm_run *run, const dtm_loop_calls *calls, const dtm_loop_call *call) {
+    strand strands[2] = {{.calls = calls, .call = call, .last = call},
+                         {.calls = calls, .call = call + 1, .last = call + (call->end - call->begin)}};
     uint64_t lots = run->options.seed * 0x9e3779b97f4a7c15u + (uint64_t)run->step * 8191 + call->index + 1;
     int now = 0;
     for (size_t l = 0; l < run->n_loops; l++) strands[1].current[l] = run->loops[l].current;

@@ -56,6 +56,9 @@ typedef struct dtm_kept {
     size_t slot; /* at microbatch 0 */
 } dtm_kept;
 
+/* A tensor of a collective that is carried out apart. */
+typedef struct dtm_on_its_way dtm_on_its_way;
+
 /* The other ranks of a pipeline. */
 typedef struct dtm_peers dtm_peers;
 
@@ -103,6 +106,11 @@ typedef struct dtm_run {
     int64_t *address_of; /* [slot]: where the bytes lie that it stands for */
     bool *stored;       /* [slot]: a variable whose new value has taken its place */
     dtm_op *early;      /* [op]: a collective that is started when this unit is done, or with the collective that it is, or 0 */
+    dtm_on_its_way *on_their_way; /* interpret_apart.c */
+    size_t n_on_their_way, cap_on_their_way;
+    int64_t *apart_offset;        /* [op]: where the workspace of what is carried out apart lies */
+    int64_t workspace, aside;     /* where that of all others lies, and how far before it that of the other part of a pair */
+    bool last_call;               /* of the region or loop over microbatches now executed: sums over them are complete */
     bool in_fused;      /* reads were checked where the region began, writes are marked where it ends */
 
     uint64_t lots; /* drawn so far, for rounding */
@@ -187,7 +195,7 @@ bool dtm_run_unit(dtm_run *run, dtm_op op);
 /* ---- interpret_pairs.c ---- */
 
 /* The calls of a pair, of which this is the first. */
-bool dtm_run_pair(dtm_run *run, const dtm_loop_call *call);
+bool dtm_run_pair(dtm_run *run, const dtm_loop_calls *calls, const dtm_loop_call *call);
 
 /* ---- interpret_results.c: what is read and left behind, as whole tensors ---- */
 
@@ -211,8 +219,8 @@ void dtm_run_take_stores(dtm_run *run);
 bool dtm_storage_begin(dtm_run *run);
 void dtm_storage_step(dtm_run *run);
 void dtm_storage_write(dtm_run *run, dtm_value value, size_t slot);
-/* What is carried out apart and starts after this unit: its results may be written from now on. */
-void dtm_storage_start(dtm_run *run, dtm_op unit);
+/* What is carried out apart and starts after this unit, or is it: its results may be written from now on. */
+bool dtm_storage_start(dtm_run *run, dtm_op unit);
 /* Where it stands: what it wrote since then is still there. */
 bool dtm_storage_started(dtm_run *run, const dtm_op_data *op);
 /* `slot` stands for the bytes of `source` if they lie at the same address, else they are copied. */
@@ -221,6 +229,24 @@ bool dtm_storage_alias(dtm_run *run, const dtm_op_data *op, dtm_value value, siz
 bool dtm_storage_read(dtm_run *run, const dtm_op_data *op, dtm_value value, size_t slot);
 bool dtm_storage_store(dtm_run *run, const dtm_op_data *op, dtm_value variable, size_t slot, dtm_value source,
                        size_t source_slot);
+
+/* Where a value lies in the copies of its slot, and in how many bytes. */
+int64_t dtm_storage_address(const dtm_run *run, dtm_value value, size_t slot);
+int64_t dtm_storage_bytes(dtm_run *run, dtm_value value);
+
+/* ---- interpret_apart.c: what is on its way meanwhile; called where storage is checked ---- */
+
+void dtm_apart_begin(dtm_run *run);
+/* A collective that is carried out apart starts, where it stands or ahead of that; then it stands here. */
+bool dtm_apart_start(dtm_run *run, dtm_op op, bool stands);
+bool dtm_apart_stands(dtm_run *run, const dtm_op_data *op);
+/* Whether these bytes may be read by op, or be written by what makes a slot, now. */
+bool dtm_apart_read(dtm_run *run, const dtm_op_data *op, dtm_value value, int64_t begin, int64_t bytes);
+bool dtm_apart_write(dtm_run *run, dtm_value value, size_t slot, int64_t begin, int64_t bytes);
+bool dtm_apart_end_step(dtm_run *run);
+/* A unit of a pair's first or other part takes its workspace; false: it needs none. And whether it has it still. */
+bool dtm_workspace_take(dtm_run *run, dtm_op op, bool other_part);
+bool dtm_workspace_kept(dtm_run *run, dtm_op op, bool other_part);
 
 /* ---- interpret_data.c: weights, inputs, randomness ---- */
 

@@ -30,6 +30,7 @@ bool dtm_storage_begin(dtm_run *run) {
         run->early[op] = run->early[place];
         run->early[place] = op;
     }
+    dtm_apart_begin(run);
     return true;
 }
 
@@ -38,7 +39,7 @@ void dtm_storage_step(dtm_run *run) {
 }
 
 /* Microbatches share their storage, but for those in flight; repeats inside repeats count through. */
-static int64_t address(const dtm_run *run, dtm_value value, size_t slot) {
+int64_t dtm_storage_address(const dtm_run *run, dtm_value value, size_t slot) {
     const dtm_storage *storage = &run->module->values[value].storage;
     const dtm_slots *slots = &run->slots[value];
     int64_t copies = 1;
@@ -51,7 +52,7 @@ static int64_t address(const dtm_run *run, dtm_value value, size_t slot) {
 }
 
 /* Of the largest block any rank has. */
-static int64_t bytes_of(dtm_run *run, dtm_value value) {
+int64_t dtm_storage_bytes(dtm_run *run, dtm_value value) {
     dtm_type type = run->module->values[value].type;
     int64_t most = 0;
     for (int64_t rank = 0; rank < run->ranks; rank++) {
@@ -75,26 +76,33 @@ void dtm_storage_write(dtm_run *run, dtm_value value, size_t slot) {
     if (!checked(run) || run->failed) return;
     run->owner_of[slot] = 0;
     if (!in_arena(run, value)) return;
-    int64_t begin = address(run, value, slot), bytes = bytes_of(run, value);
+    int64_t begin = dtm_storage_address(run, value, slot), bytes = dtm_storage_bytes(run, value);
     if (begin + bytes > run->module->arena_bytes) {
         storage_error(run, NULL, "`%s` reaches beyond the arena%s", dtm_value_name(run->module, value), "");
         return;
     }
+    if (!dtm_apart_write(run, value, slot, begin, bytes)) return;
     run->owner_of[slot] = (uint32_t)slot + 1;
     run->address_of[slot] = begin;
     for (int64_t i = 0; i < bytes; i++) run->owners[begin + i] = (uint32_t)slot + 1;
 }
 
-/* In place it is written when its operand has been read. */
-void dtm_storage_start(dtm_run *run, dtm_op unit) {
-    for (dtm_op at = checked(run) ? run->early[unit] : 0; at && !run->failed; at = run->early[at]) {
+/* In place it is written when its operand has been read. Of sums over microbatches the last has to be there. */
+bool dtm_storage_start(dtm_run *run, dtm_op unit) {
+    if (!checked(run)) return true;
+    for (dtm_op at = run->early[unit]; at && !run->failed; at = run->early[at]) {
         const dtm_op_data *op = &run->module->ops[at];
         for (uint32_t i = 0; i < op->n_results; i++) {
             size_t from = dtm_run_slot(run, op, op->operands[i]), to = dtm_run_slot(run, op, op->results[i]);
-            if (from == SIZE_MAX || to == SIZE_MAX) return;
-            if (address(run, op->operands[i], from) != address(run, op->results[i], to)) dtm_storage_write(run, op->results[i], to);
+            if (from == SIZE_MAX || to == SIZE_MAX) return false;
+            if (dtm_storage_address(run, op->operands[i], from) != dtm_storage_address(run, op->results[i], to))
+                dtm_storage_write(run, op->results[i], to);
         }
+        bool last = run->last_call || !dtm_enclosing(run->module, unit, DTM_OP_MICROBATCH);
+        if (last && !run->failed && !dtm_apart_start(run, at, false)) return false;
     }
+    bool here = dtm_is_apart(run->module, unit) && !dtm_early_place(run->module, unit);
+    return !run->failed && (!here || dtm_apart_start(run, unit, true));
 }
 
 bool dtm_storage_started(dtm_run *run, const dtm_op_data *op) {
@@ -103,11 +111,11 @@ bool dtm_storage_started(dtm_run *run, const dtm_op_data *op) {
     for (uint32_t i = 0; early && i < op->n_results; i++) {
         size_t from = dtm_run_slot(run, op, op->operands[i]), to = dtm_run_slot(run, op, op->results[i]);
         if (from == SIZE_MAX || to == SIZE_MAX) return false;
-        if (address(run, op->operands[i], from) != address(run, op->results[i], to) &&
+        if (dtm_storage_address(run, op->operands[i], from) != dtm_storage_address(run, op->results[i], to) &&
             !dtm_storage_read(run, op, op->results[i], to))
             return false;
     }
-    return true;
+    return !early || dtm_apart_stands(run, op);
 }
 
 static void stand_for(dtm_run *run, size_t slot, size_t source) {
@@ -119,7 +127,7 @@ bool dtm_storage_alias(dtm_run *run, const dtm_op_data *op, dtm_value value, siz
                        size_t source_slot) {
     if (!checked(run)) return true;
     bool same =
-        in_arena(run, value) && run->owner_of[source_slot] && address(run, value, slot) == run->address_of[source_slot];
+        in_arena(run, value) && run->owner_of[source_slot] && dtm_storage_address(run, value, slot) == run->address_of[source_slot];
     if (!in_arena(run, value) || same) {
         stand_for(run, slot, source_slot);
         return true;
@@ -137,16 +145,19 @@ static const char *name_of_slot(const dtm_run *run, size_t slot) {
 }
 
 bool dtm_storage_read(dtm_run *run, const dtm_op_data *op, dtm_value value, size_t slot) {
-    if (!checked(run) || run->in_fused || !run->owner_of[slot]) return true;
+    if (!checked(run) || run->in_fused) return true;
     const char *name = dtm_value_name(run->module, value);
+    if (!run->owner_of[slot] && in_arena(run, value))
+        return dtm_apart_read(run, op, value, dtm_storage_address(run, value, slot), dtm_storage_bytes(run, value));
+    if (!run->owner_of[slot]) return true;
     if (run->stored[slot])
         return storage_error(run, op, "`%s` is read after its new value has been stored%s", name, "");
-    int64_t begin = run->address_of[slot], bytes = bytes_of(run, value);
+    int64_t begin = run->address_of[slot], bytes = dtm_storage_bytes(run, value);
     for (int64_t i = 0; i < bytes; i++)
         if (run->owners[begin + i] != run->owner_of[slot])
             return storage_error(run, op, "`%s` is read, but `%s` has been written over it", name,
                                  run->owners[begin + i] ? name_of_slot(run, run->owners[begin + i] - 1) : "nothing");
-    return true;
+    return dtm_apart_read(run, op, value, begin, bytes);
 }
 
 bool dtm_storage_store(dtm_run *run, const dtm_op_data *op, dtm_value variable, size_t slot, dtm_value source,
@@ -154,7 +165,7 @@ bool dtm_storage_store(dtm_run *run, const dtm_op_data *op, dtm_value variable, 
     if (!checked(run)) return true;
     if (!dtm_storage_read(run, op, source, source_slot)) return false;
     if (in_arena(run, variable) && run->owner_of[source_slot] &&
-        address(run, variable, slot) == run->address_of[source_slot])
+        dtm_storage_address(run, variable, slot) == run->address_of[source_slot])
         stand_for(run, slot, source_slot);
     else
         dtm_storage_write(run, variable, slot);

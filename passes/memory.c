@@ -15,7 +15,8 @@
  *                               (reversed: the other way round). first is made in x's slot of the copy that runs first,
  *                               last(next) is that slot of the copy that runs last
  *     elementwise, all_reduce   in place where the operand dies and the kernel allows it; also copy by copy, where both
- *                               have a slot a copy (gradients that are reduced in a loop after the one that makes them)
+ *                               have a slot a copy (gradients that are reduced in a loop after the one that makes them). One that
+ *                               is started ahead of its place: where nothing else reads the operand from there on
  *
  * Where first or next cannot be made in the slot, codegen copies: that is what differing storages of a carry mean. In a
  * repeat inside repeats next gets slots of its own unless one slot serves all.
@@ -441,12 +442,17 @@ static bool counts_copies_of(const planner *p, uint32_t group, dtm_op loop) {
     return true;
 }
 
+/* What starts ahead of its place writes from there on. */
+static bool is_read_on_the_way(const planner *p, dtm_op unit, dtm_value operand) {
+    return dtm_is_apart(p->module, unit) && !dtm_fault(87) && dtm_reader_after_start(p->module, &p->order, p->users, unit, operand);
+}
+
 static bool join(planner *p, dtm_op unit, dtm_value result, dtm_value operand) {
     home a = home_of(p, operand), b = home_of(p, result);
     group *from = &p->groups[a.group], *into = &p->groups[b.group];
     int64_t position = p->order.begin[unit];
     if (!a.group || !b.group || a.group == b.group || from->persistent || from->busy_until >= 0) return false;
-    if (!dtm_may_overwrite(p->module, unit, result, operand)) return false;
+    if (!dtm_may_overwrite(p->module, unit, result, operand) || is_read_on_the_way(p, unit, operand)) return false;
     if (from->slots > 1) return join_slots(p, unit, result, operand);
     if (from->end > position || from->slot_bytes > into->slot_bytes) return false;
     if (into->slots == 1 && !into->persistent && into->begin >= position) {
