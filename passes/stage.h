@@ -105,7 +105,8 @@ void stage_prepare(stages *s);
 /* ---- stage_cost.c, stage_balance.c: what stages would cost, and where they are cut ---- */
 
 /* The program as a row of units, what stands before the repeat, its copies, and what stands after them, for timelines of the
- * schedule; in the arena. The copies are measured once. False: the program cannot be cut, stage_find says why. */
+ * schedule; in the arena. The copies are measured once, and are one unit where none is searched for (`auto`). False: the program
+ * cannot be cut, stage_find says why. */
 bool stage_units(stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_problem *problem);
 /* Sets s->first, of stages whose places are known: so that the rank that has most to do has as little as can be and each rank
  * has the memory that it needs, if any cut does; then as even as can be, and as the copies can be shared out evenly where that

@@ -127,7 +127,7 @@ bool stage_units(stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_probl
     dtm_module module;
     const dtm_mesh *mesh = &s->module->settings.mesh;
     const char *schedule = dtm_string_text(s->module->context, s->rule->schedule);
-    bool divided = dtm_timeline_splits(schedule) || strcmp(schedule, "auto") == 0;
+    bool searched = strcmp(schedule, "auto") == 0, divided = dtm_timeline_splits(schedule) || searched;
     bool single = s->n_ranks == 1 && s->rule->chunks <= 1;
     int ranks = single ? 1 : copies > 1 ? 4 : 3;
     stages cut = as_if(s, &module, scratch, ranks);
@@ -144,12 +144,13 @@ bool stage_units(stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_probl
     } else if (good) {
         unit_cost of[UNITS] = {measure(&cut, BEFORE, mesh, divided), measure(&cut, COPY, mesh, divided),
                                measure(&cut, ranks - 1, mesh, divided)};
-        *p = (dtm_timeline_problem){.units = (int)copies + 2, .first_layer = 1, .layers = (int)copies};
+        int layers = searched ? (int)copies : 1; /* only the search asks for each of them */
+        *p = (dtm_timeline_problem){.units = layers + 2, .first_layer = 1, .layers = layers};
         dtm_stage_cost *unit = dtm_arena_alloc(arena, (size_t)p->units * sizeof *unit);
         find_shared(of, arena, p);
         unit[0] = of[BEFORE].cost;
-        for (int u = 1; u <= (int)copies; u++) unit[u] = of[COPY].cost;
-        unit[copies + 1] = of[AFTER].cost;
+        for (int u = 1; u <= layers; u++) unit[u] = of[COPY].cost;
+        unit[layers + 1] = of[AFTER].cost;
         p->unit = unit;
         for (int u = 0; u < UNITS; u++) s->gradients[u] = of[u].gradients;
         set_limits(s, fmax(of[BEFORE].rest, fmax(of[COPY].rest, of[AFTER].rest)), p);

@@ -10,6 +10,7 @@
 typedef struct dtm_step_times {
     double before, loop, after; /* without a pipeline `before` and `loop` are 0 */
     double all;
+    size_t visited; /* events of ranks that were looked at */
 } dtm_step_times;
 
 /* Of a module after fuse or memory. `timeline` and `times`, its simulation under the stages' costs, are those of a pipeline;
