@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Whether the collectives of a run's F&B pairs are hidden (--trace).
+"""Whether collectives of a run are hidden (--trace): those of its F&B pairs, or those called NAME.
 
-usage: pairs_check.py TRACE SHARE
+usage: hidden_check.py TRACE SHARE [NAME]
 
-Of the collectives that were started in a pair, at least SHARE must have been carried out beside what their rank computed for more
-than half of the time that they took. What a rank computes in a pair are the operators of its row `compute` that do not wait.
+Of the collectives that were started in a pair, or bear the name, at least SHARE must have been carried out beside what their rank
+computed for more than half of the time that they took. What a rank computes are the operators of its row `compute` that do not wait.
 """
 import json
 import sys
@@ -18,6 +18,7 @@ def interval(event):
 
 def main():
     events = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["ph"] == "X"]
+    name = sys.argv[3] if len(sys.argv) > 3 else None
     ranks = sorted({e["pid"] for e in events})
     hidden = total = pairs = 0
     for rank in ranks:
@@ -27,15 +28,18 @@ def main():
         pairs += len(in_pairs)
         for event in own:
             begin, end = interval(event)
-            if not event["cat"].startswith("collective") or not any(b <= begin and end <= e for b, e in in_pairs):
+            if not event["cat"].startswith("collective"):
+                continue
+            if event["name"] != name if name else not any(b <= begin and end <= e for b, e in in_pairs):
                 continue
             beside = sum(max(0, min(end, e) - max(begin, b)) for b, e in work)
             total += 1
             hidden += beside > 0.5 * (end - begin)
     share = hidden / total if total else 0
-    if not pairs or share < float(sys.argv[2]):
-        sys.exit(f"{pairs} pairs on {len(ranks)} ranks; {hidden} of {total} collectives are hidden")
-    print(f"pairs on {len(ranks)} ranks: of their collectives most are hidden")
+    what = f"{total} times {name}" if name else "pairs"
+    if not (name or pairs) or share < float(sys.argv[2]):
+        sys.exit(f"{what} on {len(ranks)} ranks: {hidden} of {total} collectives are hidden")
+    print(f"{what} on {len(ranks)} ranks: of their collectives most are hidden")
 
 
 main()
