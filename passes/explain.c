@@ -271,6 +271,9 @@ static void print_memory(const explainer *e) {
                     bytes_text(e, (double)m.activations), bytes_text(e, (double)m.workspace),
                     bytes_text(e, (double)m.communication));
     dtm_text_printf(e->out, "                  and %s of fragmentation\n", bytes_text(e, (double)m.fragmentation));
+    int64_t beside = dtm_workspace_of_apart(e->module, NULL) + dtm_workspace_of_pairs(e->module);
+    if (beside)
+        dtm_text_printf(e->out, "                  of communication %s are for what is under way beside others\n", bytes_text(e, (double)beside));
     dtm_text_printf(e->out, "                  most lives at %s\n", dtm_peak_text(e->module, &m, true, e->scratch));
     dtm_machine machine = dtm_machine_of(e->module);
     if (machine.memory > 0 && (double)e->module->arena_bytes > machine.memory)

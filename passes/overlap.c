@@ -18,7 +18,9 @@
  *
  * Where nothing else is there to do, a collective around a ring is taken apart: a gather goes on while the products that read
  * it multiply the rows that are there, a scatter while its product makes the next rows (steps = 1), where that pays
- * (overlap_steps.c). But for that the text stays in its order. */
+ * (overlap_steps.c). But for that the text stays in its order.
+ *
+ * What would not fit in a rank's memory for that is left where it stands (overlap_room.c). */
 #include "ir/storage.h"
 #include "passes/ledger.h"
 #include "passes/overlap_prefetch.h"
@@ -86,12 +88,15 @@ bool dtm_pass_overlap(dtm_module *module) {
     dtm_arena *arena = dtm_arena_create();
     dtm_op_list ops = dtm_ops_in_order(module, arena);
     hider h = begin(module, &ops, arena);
-    for (size_t i = 0; i < ops.count; i++)
-        if (is_candidate(module, ops.items[i]) && is_worth_memory(&h, ops.items[i]) && is_hidden(&h, ops.items[i]))
-            module->ops[ops.items[i]].attributes.number[DTM_COLLECTIVE_APART] = 1;
+    dtm_op_list started = {0};
+    for (size_t i = 0; i < ops.count; i++) {
+        if (!is_candidate(module, ops.items[i]) || !is_worth_memory(&h, ops.items[i]) || !is_hidden(&h, ops.items[i])) continue;
+        module->ops[ops.items[i]].attributes.number[DTM_COLLECTIVE_APART] = 1;
+        DTM_PUSH(arena, started.items, started.count, started.capacity, ops.items[i]);
+    }
     for (size_t i = 0; i < ops.count; i++)
         dtm_choose_steps(module, ops.items[i]);
-    dtm_prefetch(module);
+    dtm_prefetch(module, &started);
     module->after = dtm_string_of(module->context, "overlap");
     dtm_arena_destroy(arena);
     return true;

@@ -15,6 +15,8 @@
  * collective makes. Only what is a kernel of its own is moved for that: elementwise operators would leave the
  * kernels that they are fused into.
  *
+ * What does not fit in the memory of the machine for that is not done, the collectives that move most first (overlap_room.c).
+ *
  * Each is waited for in the copy of the loops around it in which it is started. The regions of F&B pairs are left alone: their
  * collectives are hidden by the other part. */
 #include "passes/overlap_prefetch.h"
@@ -22,6 +24,7 @@
 #include "ir/storage.h"
 #include "passes/cost.h"
 #include "passes/ledger.h"
+#include "passes/overlap_room.h"
 #include "passes/overlap_steps.h"
 
 #include <string.h>
@@ -325,14 +328,57 @@ static bool *paired_regions(const dtm_module *module, dtm_arena *arena) {
     return paired;
 }
 
-void dtm_prefetch(dtm_module *module) {
-    dtm_arena *arena = dtm_arena_create();
-    dtm_op_list ops = dtm_ops_in_order(module, arena);
+/* One after the other; returns those that are now started ahead. */
+static dtm_op_list prefetch_all(dtm_module *module, const bool *refused, dtm_arena *arena) {
+    dtm_op_list ops = dtm_ops_in_order(module, arena), made = {0};
     dtm_op *reader = dtm_arena_alloc(arena, module->n_ops * sizeof *reader);
     dtm_op **users = dtm_users_of(module, arena); /* moving leaves them as they are */
     const bool *paired = paired_regions(module, arena);
-    for (size_t i = 0; i < ops.count; i++)
-        if (is_candidate(module, ops.items[i], paired)) prefetch(module, ops.items[i], users, reader);
+    for (size_t i = 0; i < ops.count; i++) {
+        if (refused[ops.items[i]] || !is_candidate(module, ops.items[i], paired)) continue;
+        prefetch(module, ops.items[i], users, reader);
+        if (dtm_is_apart(module, ops.items[i])) DTM_PUSH(arena, made.items, made.count, made.capacity, ops.items[i]);
+    }
+    return made;
+}
+
+/* ---- within the memory there is ---- */
+
+/* By region: the operators in their order. */
+static dtm_op **orders_of(const dtm_module *module, dtm_arena *arena) {
+    dtm_op **orders = dtm_arena_alloc(arena, module->n_regions * sizeof *orders);
+    for (dtm_region r = 1; r < module->n_regions; r++) {
+        size_t bytes = module->regions[r].n_ops * sizeof **orders;
+        orders[r] = dtm_arena_alloc(arena, bytes + 1);
+        if (bytes) memcpy(orders[r], module->regions[r].ops, bytes);
+    }
+    return orders;
+}
+
+static void undo(dtm_module *module, dtm_op *const *orders, const dtm_op_list *made) {
+    for (dtm_region r = 1; r < module->n_regions; r++)
+        if (module->regions[r].n_ops) memcpy(module->regions[r].ops, orders[r], module->regions[r].n_ops * sizeof **orders);
+    for (size_t i = 0; i < made->count; i++) module->ops[made->items[i]].attributes.number[DTM_COLLECTIVE_APART] = 0;
+}
+
+void dtm_prefetch(dtm_module *module, const dtm_op_list *started) {
+    dtm_arena *arena = dtm_arena_create();
+    bool *refused = dtm_arena_alloc(arena, module->n_ops * sizeof *refused);
+    dtm_op **orders = orders_of(module, arena);
+    double room = dtm_room_of(module);
+    dtm_op_list all = prefetch_all(module, refused, arena), made = all;
+    if ((all.count || started->count) && !dtm_fits_in(module, room)) {
+        undo(module, orders, &all);
+        bool may_fit = dtm_leave_room(module, started, room), fits; /* what cannot keeps all */
+        do {
+            if (may_fit && made.count) refused[dtm_largest_moved(module, &made)] = true;
+            made = prefetch_all(module, refused, arena);
+            fits = !may_fit || !made.count || dtm_fits_in(module, room);
+            if (!fits) undo(module, orders, &made);
+        } while (!fits);
+        for (size_t i = 0; i < all.count; i++)
+            if (refused[all.items[i]]) dtm_say_no_room(module, all.items[i]);
+    }
     dtm_arena_destroy(arena);
 }
 

@@ -5,8 +5,9 @@
 
 #include "ir/ir.h"
 
-/* Says of the collectives of a module that are not in steps which are carried out apart from where they stand. */
-void dtm_prefetch(dtm_module *module);
+/* Says of the collectives of a module that are not in steps which are carried out apart from where they stand; and of them and those
+ * that are `started` ahead already takes back for what a rank has no memory. */
+void dtm_prefetch(dtm_module *module, const dtm_op_list *started);
 /* After fuse, which may have made the readers again elsewhere: what nothing of its region touches any more is waited for at once. */
 void dtm_wait_for_untouched(dtm_module *module);
 
