@@ -280,13 +280,14 @@ static double best_rival(const dtm_timeline_answer *a, int chunks, bool balanced
     return best;
 }
 
-/* Searches; checks what always holds: no rival is quicker, the proof, memory, bounds, the same again. */
-static dtm_timeline_answer searched(dtm_context *context, const model *m) {
+/* Searches; checks what always holds: no rival is quicker, the proof, memory, bounds, the same again (of a sample: not of all). */
+static dtm_timeline_answer searched(dtm_context *context, const model *m, bool twice) {
     dtm_arena *arena = dtm_context_arena(context);
     dtm_timeline_problem p = problem_of(arena, m);
     dtm_timeline_answer a = {0}, again = {0};
-    CHECK(dtm_timeline_search(context, arena, &p, &a) && dtm_timeline_search(context, arena, &p, &again), "nothing found");
-    if (!a.timeline || !again.timeline) exit(1);
+    CHECK(dtm_timeline_search(context, arena, &p, &a), "nothing found");
+    CHECK(!twice || dtm_timeline_search(context, arena, &p, &again), "nothing found the second time");
+    if (!a.timeline || (twice && !again.timeline)) exit(1);
     CHECK(a.times->makespan <= best_rival(&a, 99, true) * (1 + 1e-9), "a rival is quicker: %g, %g", best_rival(&a, 99, true),
           a.times->makespan);
     CHECK(a.bound <= a.times->makespan * (1 + 1e-9) && a.least <= a.times->makespan * (1 + 1e-9), "bounds %g, %g of %g",
@@ -295,6 +296,7 @@ static dtm_timeline_answer searched(dtm_context *context, const model *m) {
     dtm_timeline_proof proof;
     CHECK(dtm_timeline_prove(context, arena, a.timeline, &a.costs, &limits, &proof), "not proved");
     dtm_text one = {arena, NULL, 0, 0}, two = {arena, NULL, 0, 0};
+    if (!twice) return a;
     dtm_timeline_print(a.timeline, &one);
     dtm_timeline_print(again.timeline, &two);
     CHECK(strcmp(one.data, two.data) == 0, "another answer the second time");
@@ -318,7 +320,7 @@ static void test_cases(void) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dtm_context *context = dtm_context_create();
-        dtm_timeline_answer a = searched(context, &cases[i].m);
+        dtm_timeline_answer a = searched(context, &cases[i].m, !DTM_SAMPLE);
         double best = best_rival(&a, 2, false);
         CHECK(fabs(best - cases[i].published) < 1e-6, "%s: published schedules take %g", cases[i].name, best);
         CHECK(a.times->makespan <= cases[i].wanted * best + 1e-9, "%s: %g against %g", cases[i].name, a.times->makespan, best);
@@ -342,7 +344,7 @@ static void test_heuristics(void) {
         dtm_context *context = dtm_context_create();
         model m = {1, 1, 1, .memory = recorded[i].memory, .ranks = recorded[i].ranks, .microbatches = 2 * recorded[i].ranks,
                    .layers = 2 * recorded[i].ranks, .chunks = 2};
-        dtm_timeline_answer a = searched(context, &m);
+        dtm_timeline_answer a = searched(context, &m, !DTM_SAMPLE);
         CHECK(a.times->makespan <= recorded[i].time + 1e-9, "%s on %d ranks takes %g, auto %g", recorded[i].name, m.ranks,
               recorded[i].time, a.times->makespan);
         dtm_context_destroy(context);
@@ -359,7 +361,7 @@ static void test_random(int rounds) {
         m.layers = m.ranks * (1 + draw(4)) + draw(3);
         if (draw(3) == 0) m.pair = 0.8 * (m.forward + m.input + m.weight);
         if (draw(2)) m.memory = 2 + m.ranks * (0.5 + draw(3) / 2.0);
-        searched(context, &m);
+        searched(context, &m, true);
         CHECK(dtm_error_count(context) == 0, "round %d", round);
         dtm_diagnostics_print(context, stderr, false);
         dtm_context_destroy(context);
@@ -428,11 +430,11 @@ static void test_time(void) {
 
 int main(int count, char **words) {
     int scale = count > 1 ? atoi(words[1]) : 1;
-    test_bounds(300 * scale);
-    test_any_bound(30 * scale);
+    test_bounds((DTM_SAMPLE ? 100 : 300) * scale);
+    test_any_bound((DTM_SAMPLE ? 10 : 30) * scale);
     test_cases();
     test_heuristics();
-    test_random(40 * scale);
+    test_random((DTM_SAMPLE ? 15 : 40) * scale);
     test_given();
     test_refusal();
     test_time();
