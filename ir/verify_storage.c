@@ -106,12 +106,70 @@ static void check_in_place(const places *p, dtm_op self) {
     }
 }
 
+/* Whether both lie in the same bytes in each copy of the repeats around them. */
+static bool share_bytes(const places *p, dtm_value a, dtm_value b) {
+    const dtm_module *m = p->module;
+    const dtm_storage *s = &m->values[a].storage, *t = &m->values[b].storage;
+    bool slots = s->modulus > 1 || t->modulus > 1, batches = s->batches > 1 || t->batches > 1;
+    if (s->offset < 0 || t->offset < 0 || batches) return false;
+    if (slots && (s->modulus != t->modulus || s->stride != t->stride || s->shift != t->shift)) return false;
+    dtm_op x = dtm_enclosing(m, m->values[a].def, DTM_OP_REPEAT), y = dtm_enclosing(m, m->values[b].def, DTM_OP_REPEAT);
+    if (slots && (!x || !y || (x != y && !dtm_same_copies(m, x, y)))) return false;
+    return s->offset < t->offset + dtm_local_bytes_max(m, m->values[b].type) && t->offset < s->offset + dtm_local_bytes_max(m, m->values[a].type);
+}
+
+/* What makes a value of its own. */
+static bool writes(const places *p, dtm_op op) {
+    dtm_op_kind kind = dtm_op_get(p->module, op)->kind;
+    return kind != DTM_OP_CARRY && kind != DTM_OP_LAST && kind != DTM_OP_WEIGHT && kind != DTM_OP_STATE && kind != DTM_OP_INPUT &&
+           !dtm_is_alias(p->module, op);
+}
+
+/* Where the first that reads a value, or an alias of it, begins; INT64_MAX: nothing does. What is carried on is not followed: 0. */
+static int64_t first_reader(const places *p, dtm_value value) {
+    int64_t first = INT64_MAX;
+    for (const dtm_op *user = p->users[value]; *user; user++) {
+        const dtm_op_data *data = dtm_op_get(p->module, *user);
+        bool alias = dtm_is_alias(p->module, *user), carried = data->kind == DTM_OP_CARRY || data->kind == DTM_OP_LAST;
+        int64_t at = carried ? 0 : alias ? first_reader(p, data->results[0]) : p->order.begin[*user];
+        if (at < first) first = at;
+    }
+    return first;
+}
+
+/* Nothing comes where a collective that is carried out apart has its operand or result, from its start on: up to where it stands,
+ * and of the operand up to what touches the result. What is called in an order of its own, and what has slots of other copies in that
+ * place, is seen by interpreting. */
+static void check_on_its_way(const places *p, dtm_op self) {
+    const dtm_op_data *op = dtm_op_get(p->module, self);
+    dtm_op early = dtm_early_place(p->module, self), called = dtm_called_region(p->module, early ? early : self);
+    int64_t from = p->order.begin[early ? early : self], stands = p->order.begin[self], touched = INT64_MAX;
+    for (uint32_t i = 0; i < op->n_results; i++)
+        if (first_reader(p, op->results[i]) < touched) touched = first_reader(p, op->results[i]);
+    if (touched < stands || touched == INT64_MAX) touched = stands;
+    for (dtm_op other = 1; other < p->module->n_ops; other++) {
+        const dtm_op_data *data = dtm_op_get(p->module, other);
+        if (!data->region || other == self || p->order.begin[other] <= from || !writes(p, other)) continue;
+        if (dtm_ordered_loop(p->module, other) && dtm_called_region(p->module, other) != called) continue;
+        for (uint32_t r = 0; r < data->n_results; r++)
+            for (uint32_t i = 0; p->stored[data->results[r]] && i < op->n_operands; i++) {
+                dtm_value moved[2] = {op->operands[i], op->results[i]};
+                int64_t until[2] = {touched, stands};
+                for (int k = 0; k < 2; k++)
+                    if (p->order.begin[other] < until[k] && share_bytes(p, data->results[r], moved[k]))
+                        BREAK(p, data, "%s is written over %s, which `%s` is on its way with", dtm_value_name(p->module, data->results[r]),
+                              dtm_value_name(p->module, moved[k]), dtm_op_rows[op->kind].name);
+            }
+    }
+}
+
 static void check_op(dtm_module *module, dtm_op op, void *state) {
     const places *p = state;
     const dtm_op_data *data = dtm_op_get(module, op);
     for (uint32_t i = 0; i < data->n_results; i++)
         if (p->stored[data->results[i]]) check_place(p, data, data->results[i]);
     if (dtm_runs_collective(data->kind)) check_scratch(p, op), check_in_place(p, op);
+    if (dtm_is_apart(module, op)) check_on_its_way(p, op);
     if (data->kind == DTM_OP_STORE) check_store(p, op);
 }
 

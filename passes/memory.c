@@ -510,9 +510,9 @@ static void visit_apart(dtm_module *module, dtm_op op, void *state) {
     for (uint32_t i = 0; i < data->n_results; i++) {
         span_state s = span_of(p, data->results[i]);
         if (touched < 0 && s.end > end) end = s.end;
-        widen(group_of(p, data->results[i]), begin, begin);
+        if (!dtm_fault(95)) widen(group_of(p, data->results[i]), begin, begin);
     }
-    for (uint32_t i = 0; i < data->n_operands; i++)
+    for (uint32_t i = 0; i < data->n_operands && !dtm_fault(94); i++)
         if (home_of(p, data->operands[i]).group) widen(group_of(p, data->operands[i]), p->order.begin[op], end);
 }
 
