@@ -181,7 +181,7 @@ bool dtm_weights_load(dtm_rank *rank, const char *path, dtm_status *status) {
 enum { OPEN_FILES = 8 };
 static char open_files[OPEN_FILES][PATH_MAX];
 
-static void remember(const char *path) {
+void dtm_partial_remember(const char *path) {
     for (int i = 0; i < OPEN_FILES; i++) {
         if (open_files[i][0]) continue;
         snprintf(open_files[i], sizeof open_files[i], "%.4000s.partial", path);
@@ -189,7 +189,7 @@ static void remember(const char *path) {
     }
 }
 
-static void forget(const char *path) {
+void dtm_partial_forget(const char *path) {
     size_t length = strlen(path);
     for (int i = 0; i < OPEN_FILES; i++)
         if (!strncmp(open_files[i], path, length) && !strcmp(open_files[i] + length, ".partial")) open_files[i][0] = 0;
@@ -232,7 +232,7 @@ static bool begin_output(dtm_rank *rank, const char *path, bool (*wanted)(const 
     bool ok = list_tensors(rank->plan, wanted, &out->list, status) &&
               dtm_safetensors_lay_out(out->list.tensors, out->list.count, NULL, &out->layout, status);
     if (ok && first) {
-        remember(path);
+        dtm_partial_remember(path);
         out->created = dtm_safetensors_create(path, out->layout, &out->writer, status);
     }
     if (!dtm_comm_agree(rank->comm, status)) return false;
@@ -247,7 +247,7 @@ static bool end_output(dtm_rank *rank, output *out, dtm_status *status) {
     bool ok = dtm_comm_agree(rank->comm, status);
     if (out->created && ok) ok = dtm_safetensors_commit(out->path, status);
     if (out->created && !ok) dtm_safetensors_discard(out->path);
-    if (dtm_comm_rank(rank->comm) == 0) forget(out->path);
+    if (dtm_comm_rank(rank->comm) == 0) dtm_partial_forget(out->path);
     if (out->layout) dtm_safetensors_layout_free(out->layout);
     free_list(&out->list);
     return dtm_comm_agree(rank->comm, status);

@@ -21,6 +21,9 @@ void dtm_gradients_drop(dtm_rank *rank);
 /* Whether a file could be created at this path: to fail before the first step, not after the last. Leaves nothing. */
 bool dtm_check_writable(const char *path, dtm_status *status);
 
+/* Around the writing of a file, which is PATH.partial until it is whole. */
+void dtm_partial_remember(const char *path);
+void dtm_partial_forget(const char *path);
 /* Removes what is half-written; async-signal-safe. */
 void dtm_checkpoint_discard_all(void);
 

@@ -1,5 +1,7 @@
 #include "runtime/links.h"
 
+#include "runtime/number.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -71,6 +73,7 @@ typedef struct unit {
     const char *name;
     double factor;
 } unit;
+/* Those of a program's `machine` section (frontend/words.c); that all of them are here is tested. */
 static const unit bandwidths[] = {{"B/s", 1},
                                   {"kB/s", 1e3},
                                   {"MB/s", 1e6},
@@ -85,11 +88,11 @@ static const unit times[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9},
 
 /* A number with a unit, "25 GB/s" or "3us". */
 static bool read_quantity(reader *r, const unit *units, const char *example, double *out) {
-    char what[200], *end;
-    double number = strtod(next(r), &end);
-    bool any = end != r->word;
-    const char *name = *end ? end : next(r);
-    for (const unit *u = units; any && u->name; u++)
+    char what[200];
+    double number;
+    const char *end = dtm_number_read(next(r), &number);
+    const char *name = end && !*end ? next(r) : end;
+    for (const unit *u = units; end && u->name; u++)
         if (!strcmp(u->name, name)) {
             *out = number * u->factor;
             bool fits = isfinite(*out) && (units == times ? *out >= 0 : *out > 0);
@@ -101,15 +104,25 @@ static bool read_quantity(reader *r, const unit *units, const char *example, dou
 
 /* ---- settings ---- */
 
+/* A setting stands once in its section. */
+static bool once(const reader *r, unsigned *seen, unsigned bit) {
+    char what[160];
+    bool again = (*seen & bit) != 0;
+    *seen |= bit;
+    snprintf(what, sizeof what, "`%s` is given twice", r->word);
+    return !again || fail(r, what);
+}
+
 /* Node and network: bandwidth = X, latency = Y. */
 static bool read_link(reader *r, double *bandwidth, double *latency) {
     char what[160];
+    unsigned seen = 0;
     if (!expect(r, "{")) return false;
     while (strcmp(next(r), "}") != 0) {
         bool width = !strcmp(r->word, "bandwidth"), late = !strcmp(r->word, "latency");
         snprintf(what, sizeof what, "a link has a bandwidth and a latency, not `%s`", r->word);
         if (!width && !late) return fail(r, what);
-        if (!expect(r, "=")) return false;
+        if (!once(r, &seen, width ? 1 : 2) || !expect(r, "=")) return false;
         if (width ? !read_quantity(r, bandwidths, "25 GB/s", bandwidth) : !read_quantity(r, times, "5 us", latency))
             return false;
     }
@@ -119,37 +132,40 @@ static bool read_link(reader *r, double *bandwidth, double *latency) {
 static bool read_devices(reader *r, int64_t *out) {
     char *end;
     if (!expect(r, "=")) return false;
+    errno = 0;
     long long devices = strtoll(next(r), &end, 10);
     *out = devices;
-    return (end != r->word && !*end && devices > 0) || fail(r, "devices_per_node is a whole number from 1");
+    return (!errno && end != r->word && !*end && devices > 0) || fail(r, "devices_per_node is a whole number from 1");
 }
 
 /* What a machine has beside: its name, FLOPs and memory. It says nothing of links, and is passed over. */
-static bool pass_over(reader *r) {
+static bool pass_over(reader *r, unsigned *seen) {
     static const char *const others[] = {"name", "flops_f32", "flops_bf16", "memory_bandwidth", "memory"};
     char what[160];
-    bool known = false;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) known = known || !strcmp(r->word, others[i]);
+    const size_t n = sizeof others / sizeof *others;
+    size_t which = 0;
+    while (which < n && strcmp(r->word, others[which]) != 0) which++;
     snprintf(what, sizeof what, "a machine has no `%s`: node { .. }, network { .. } and devices_per_node are read here",
              r->word);
-    if (!known) return fail(r, what);
-    if (!expect(r, "=")) return false;
+    if (which == n) return fail(r, what);
+    if (!once(r, seen, 8u << which) || !expect(r, "=")) return false;
     while (*r->at && *r->at != '\n' && *r->at != ';' && *r->at != '#' && *r->at != '}') r->at++;
     return true;
 }
 
 static bool read_machine(reader *r, dtm_links *out) {
+    unsigned seen = 0; /* bits 0 to 2, and from 3 those that are passed over */
     if (!expect(r, "machine") || !expect(r, "{")) return false;
     while (strcmp(next(r), "}") != 0) {
         bool good;
         if (!strcmp(r->word, "node"))
-            good = read_link(r, &out->node_bandwidth, &out->node_latency);
+            good = once(r, &seen, 1) && read_link(r, &out->node_bandwidth, &out->node_latency);
         else if (!strcmp(r->word, "network"))
-            good = read_link(r, &out->network_bandwidth, &out->network_latency);
+            good = once(r, &seen, 2) && read_link(r, &out->network_bandwidth, &out->network_latency);
         else if (!strcmp(r->word, "devices_per_node"))
-            good = read_devices(r, &out->devices_per_node);
+            good = once(r, &seen, 4) && read_devices(r, &out->devices_per_node);
         else
-            good = *r->word ? pass_over(r) : fail(r, "the `machine` section does not end: a `}` is missing");
+            good = *r->word ? pass_over(r, &seen) : fail(r, "the `machine` section does not end: a `}` is missing");
         if (!good) return false;
     }
     return !*next(r) || fail(r, "a file of links holds one `machine` section and nothing else");

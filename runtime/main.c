@@ -97,18 +97,18 @@ static bool check_world(const dtm_program_run *run, const dtm_comm *comm, dtm_st
 static int run_mpi(dtm_program_run *run, int *argc, char ***argv) {
     dtm_status status = {0};
     dtm_comm *comm = NULL;
-    bool joined = dtm_comm_open_mpi(argc, argv, &comm, &status);
+    if (!dtm_comm_open_mpi(argc, argv, &comm, &status)) return fail(&status);
     watch_signals(); /* MPI may have set its own */
-    bool ok = joined && check_world(run, comm, &status) && dtm_run_rank(comm, run, &status);
+    bool ok = check_world(run, comm, &status) && dtm_run_rank(comm, run, &status);
     if (ok) {
         dtm_comm_close(comm);
         return 0;
     }
     if (!status.failed) dtm_status_fail(&status, "failed without a message");
     dtm_checkpoint_discard_all();
-    if (comm && dtm_comm_size(comm) > 1) dtm_comm_abort(comm, &status);
+    if (dtm_comm_size(comm) > 1) dtm_comm_abort(comm, &status);
     fprintf(stderr, "error: %s\n", status.message);
-    if (joined) dtm_comm_close(comm);
+    dtm_comm_close(comm);
     return 1;
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/options.h"
 
+#include "runtime/number.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -189,7 +191,7 @@ static bool seed(const char *text, uint64_t *out) {
 
 static bool set(dtm_options *o, const flag *f, const char *value, dtm_status *status) {
     int64_t number;
-    char *end;
+    const char *end;
     switch (f->kind) {
     case FLAG_SWITCH:
         *(bool *)f->target = true;
@@ -213,9 +215,9 @@ static bool set(dtm_options *o, const flag *f, const char *value, dtm_status *st
         if (steps(value, &o->trace_first, &o->trace_last)) return true;
         return dtm_status_fail(status, "%s wants a step or steps, 3 or 3-5, counted from 1, not `%s`", f->name, value);
     case FLAG_SECONDS:
-        o->deadline = strtod(value, &end);
+        end = dtm_number_read(value, &o->deadline);
         o->deadline_given = true;
-        if (end != value && !*end && o->deadline >= 0 && isfinite(o->deadline)) return true;
+        if (end && !*end && o->deadline >= 0 && isfinite(o->deadline)) return true;
         return dtm_status_fail(status, "%s wants a number of seconds, not `%s`", f->name, value);
     default:
         o->format_given = true;

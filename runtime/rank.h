@@ -23,12 +23,12 @@ typedef struct dtm_transfer {
     char label[48];           /* "all_reduce of layer/d_up" */
     /* Of a message: requests by microbatch and buffer, and how many of a microbatch are under way. */
     dtm_request *requests;
+    uint32_t *started;
     dtm_collective_request request; /* of a collective that was started */
     /* Of one that is carried out apart, in a repeat once a copy: those that were started and not yet waited for. */
     dtm_collective_request *apart;
     int64_t *apart_copies;
     uint32_t n_apart, loop; /* loop: the repeat it stands in */
-    uint32_t *started;
 } dtm_transfer;
 
 typedef struct dtm_indices {
@@ -133,7 +133,8 @@ void dtm_rank_initialize(dtm_rank *rank);
 /* Counts of the collective at `instruction` for the microbatch that is set. */
 void dtm_transfer_count(dtm_rank *rank, uint32_t instruction);
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status);
-/* Starts it (in steps: then what is sent is packed member by member); *going says whether it has to be finished, or is done. Its buffers stay as they are in between. */
+/* Starts it (in steps: then what is sent is packed member by member); *going says whether it has to be finished, or is done.
+ * Its buffers stay as they are in between. */
 bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *request, bool in_steps, bool *going,
                           dtm_status *status);
 bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *request, dtm_status *status);

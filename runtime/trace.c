@@ -1,5 +1,6 @@
 #include "runtime/trace.h"
 
+#include "runtime/checkpoint.h"
 #include "runtime/json.h"
 
 #include <errno.h>
@@ -115,21 +116,28 @@ static bool goes_on(const dtm_plan_timeline *t, uint32_t index, int step) {
     return false;
 }
 
+static const char *category_of(char task) {
+    switch (task) {
+    case 'F': return "F";
+    case 'B': return "B";
+    case 'I': return "I";
+    default: return "W";
+    }
+}
+
+/* Of `eval`, which runs the forward pass alone, there are no pairs. */
 void dtm_trace_begin_call(dtm_rank *rank, const dtm_plan_timeline *t, uint32_t index) {
     const dtm_plan_call *call = &t->calls[index];
     if (!rank->trace || !rank->trace->records || goes_on(t, index, -1)) return;
-    char category[2] = {call->task, 0}, name[NAME], other[NAME];
-    static const char *const letters[] = {"F", "B", "I", "W"};
+    char name[NAME], other[NAME];
+    bool pair = call->pair && !rank->forward_only;
     print_task(t, call, name, sizeof name);
-    if (call->pair) {
+    if (pair) {
         print_task(t, call + 1, other, sizeof other);
         size_t length = strlen(name);
         snprintf(name + length, sizeof name - length, "+%.20s", other);
     }
-    const char *kind = "pair";
-    for (size_t i = 0; !call->pair && i < sizeof letters / sizeof *letters; i++)
-        if (!strcmp(letters[i], category)) kind = letters[i];
-    event *e = open_event(rank, name, kind);
+    event *e = open_event(rank, name, pair ? "pair" : category_of(call->task));
     if (e) e->microbatch = call->microbatch;
     dtm_comm_note(rank->comm, name);
     rank->trace->timeline = t;
@@ -383,6 +391,7 @@ static bool write_first(dtm_rank *rank, const dtm_json_writer *own, dtm_status *
     char *partial = malloc(size);
     if (!partial) return dtm_status_fail(status, "out of memory writing %s", path);
     snprintf(partial, size, "%s.partial", path);
+    dtm_partial_remember(path);
     FILE *file = fopen(partial, "w");
     bool ok = file || dtm_status_fail_errno(status, errno, "cannot write the trace %s", path);
     ok = ok && gather(rank, file, own, status);
@@ -390,6 +399,7 @@ static bool write_first(dtm_rank *rank, const dtm_json_writer *own, dtm_status *
     if (ok && rename(partial, path) != 0)
         ok = dtm_status_fail_errno(status, errno, "cannot rename %s to %s", partial, path);
     if (!ok && file) unlink(partial);
+    dtm_partial_forget(path);
     free(partial);
     return ok;
 }

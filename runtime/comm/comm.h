@@ -55,7 +55,8 @@ typedef struct dtm_request {
 
 /* ---- a run ---- */
 
-/* Joins MPI. At the end call dtm_comm_close. If it fails with *out set, dtm_comm_abort ends the other ranks. */
+/* Joins MPI. At the end call dtm_comm_close. Where it fails MPI has been left; a rank that fails alone says so, and ends the
+ * others. */
 bool dtm_comm_open_mpi(int *argc, char ***argv, dtm_comm **out, dtm_status *status);
 /* Leaves: call it on every rank, after its last operation. Groups are freed with it. */
 void dtm_comm_close(dtm_comm *comm);

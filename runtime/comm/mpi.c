@@ -81,16 +81,27 @@ static MPI_Request *parts(dtm_request *request) {
     return request->chunks == 1 ? (MPI_Request *)(void *)&request->handle : request->handle.pointer;
 }
 
-static bool post_parts(mpi_state *state, dtm_request *request, dtm_status *status) {
+/* How many of the parts could be posted: all, or the status says why not. */
+static int post_parts(mpi_state *state, dtm_request *request, dtm_status *status) {
     for (int i = 0; i < request->chunks; i++) {
         char *part = (char *)request->data + i * CHUNK;
         int64_t rest = request->bytes - i * CHUNK;
         int size = (int)(rest < CHUNK ? rest : CHUNK), peer = request->peer, tag = request->tag;
         int code = request->sends ? MPI_Isend(part, size, MPI_BYTE, peer, tag, state->data, &parts(request)[i])
                                   : MPI_Irecv(part, size, MPI_BYTE, peer, tag, state->data, &parts(request)[i]);
-        if (!check(code, request->sends ? "send" : "receive", status)) return false;
+        if (!check(code, request->sends ? "send" : "receive", status)) return i;
     }
-    return true;
+    return request->chunks;
+}
+
+/* Those that were posted before one that could not be. MPI may still read or fill their memory, so the message counts as
+ * under way. */
+static void give_up_parts(dtm_request *request, int posted) {
+    for (int i = 0; i < posted; i++) {
+        if (!request->sends) MPI_Cancel(&parts(request)[i]);
+        MPI_Request_free(&parts(request)[i]);
+    }
+    if (request->chunks > 1) free(request->handle.pointer);
 }
 
 static bool mpi_post(dtm_comm *comm, dtm_request *request, dtm_status *status) {
@@ -101,8 +112,10 @@ static bool mpi_post(dtm_comm *comm, dtm_request *request, dtm_status *status) {
         if (!request->handle.pointer) return dtm_status_fail(status, "out of memory for a message's parts");
     }
     enter(state);
-    bool ok = post_parts(state, request, status);
-    state->under_way++;
+    int posted = post_parts(state, request, status);
+    bool ok = posted == request->chunks;
+    if (!ok) give_up_parts(request, posted);
+    if (posted > 0) state->under_way++;
     if (ok && comm->lanes[dtm_lane_of_thread()].depth == 0) {
         request->listed = true;
         request->next = state->started;
@@ -356,7 +369,10 @@ static void mpi_abort(dtm_comm *comm, const dtm_status *status) {
         if (i != comm->rank) tell(state, i, (control){.kind = ENDING, .rank = comm->rank});
     leave(state);
     if (speaks && comm->size > 1) serve_for(comm, ENDING_SECONDS);
-    if (speaks && state->lowest_ending > comm->rank) {
+    enter(state);
+    speaks = speaks && state->lowest_ending > comm->rank;
+    leave(state);
+    if (speaks) {
         fflush(stdout);
         fprintf(stderr, "error: %s\n", status->message);
         fflush(stderr);
@@ -404,28 +420,50 @@ static bool find_node(dtm_comm *comm, dtm_status *status) {
     return true;
 }
 
-bool dtm_comm_open_mpi(int *argc, char ***argv, dtm_comm **out, dtm_status *status) {
-    int given = 0, rank = 0, size = 1;
-    *out = NULL;
-    if (!check(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &given), "MPI_Init_thread", status)) return false;
-    if (given < MPI_THREAD_SERIALIZED)
-        return dtm_status_fail(status, "this MPI library does not work in a program that calls it from several threads");
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+/* NULL, with the status, where this rank cannot join the others. */
+static dtm_comm *join(int rank, int size, dtm_status *status) {
     dtm_comm *comm = calloc(1, sizeof *comm);
     mpi_state *state = calloc(1, sizeof *state);
     if (!comm || !state) {
         free(comm), free(state);
-        return dtm_status_fail(status, "out of memory joining MPI");
+        dtm_status_fail(status, "out of memory joining MPI");
+        return NULL;
     }
     state->lowest_ending = size;
+    state->data = state->control = MPI_COMM_NULL;
     pthread_mutex_init(&state->lock, NULL);
-    *out = comm;
-    if (!dtm_comm_init(comm, &mpi_transport, state, rank, size, status) ||
-        !check(MPI_Comm_dup(MPI_COMM_WORLD, &state->data), "MPI_Comm_dup", status) ||
-        !check(MPI_Comm_dup(MPI_COMM_WORLD, &state->control), "MPI_Comm_dup", status))
-        return false;
-    MPI_Comm_set_errhandler(state->data, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(state->control, MPI_ERRORS_RETURN);
-    return find_node(comm, status) && listen_again(state, status);
+    bool ok = dtm_comm_init(comm, &mpi_transport, state, rank, size, status) &&
+              check(MPI_Comm_dup(MPI_COMM_WORLD, &state->data), "MPI_Comm_dup", status) &&
+              check(MPI_Comm_dup(MPI_COMM_WORLD, &state->control), "MPI_Comm_dup", status);
+    if (ok) {
+        MPI_Comm_set_errhandler(state->data, MPI_ERRORS_RETURN);
+        MPI_Comm_set_errhandler(state->control, MPI_ERRORS_RETURN);
+        if (find_node(comm, status) && listen_again(state, status)) return comm;
+    }
+    if (state->data != MPI_COMM_NULL && size == 1) MPI_Comm_free(&state->data);
+    if (state->control != MPI_COMM_NULL && size == 1) MPI_Comm_free(&state->control);
+    dtm_comm_release(comm);
+    pthread_mutex_destroy(&state->lock);
+    free(comm), free(state);
+    return NULL;
+}
+
+bool dtm_comm_open_mpi(int *argc, char ***argv, dtm_comm **out, dtm_status *status) {
+    int given = 0, rank = 0, size = 1;
+    *out = NULL;
+    if (!check(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &given), "MPI_Init_thread", status)) return false;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (given < MPI_THREAD_SERIALIZED) {
+        MPI_Finalize(); /* all ranks find it */
+        return dtm_status_fail(status, "this MPI library does not work in a program that calls it from several threads");
+    }
+    *out = join(rank, size, status);
+    if (!*out && size > 1) { /* the others wait for this rank: it ends them */
+        fprintf(stderr, "error: rank %d: %s\n", rank, status->message);
+        fflush(stderr);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    if (!*out) MPI_Finalize();
+    return *out != NULL;
 }
