@@ -31,6 +31,13 @@ typedef struct loop {
     bool time, reversed, ordered; /* ordered: all copies are walked */
 } loop;
 
+/* Loops around each other, outermost first. */
+typedef struct nest {
+    bool known;
+    int depth;
+    loop *loops;
+} nest;
+
 /* A value in one walked copy. */
 typedef struct life {
     uint32_t lies_in, and_in; /* lives whose bytes these are; 0: its own */
@@ -49,6 +56,7 @@ typedef struct walker {
     const dtm_module *module;
     dtm_arena *arena;
     const bool *stored;
+    nest *nests; /* by region, twice: that values of it have copies of, and sums over microbatches */
     loop loops[MAX_DEPTH];
     int depth;
     uint32_t *first_life; /* by value */
@@ -79,25 +87,36 @@ static loop loop_of(const walker *w, dtm_op op) {
 }
 
 /* The loops that a value has copies of, outermost first: those around it, but for the microbatches of a sum over them. */
-static int loops_of(const walker *w, dtm_value v, loop out[MAX_DEPTH]) {
+static int loops_of(const walker *w, dtm_value v, const loop **out) {
     dtm_op def = w->module->values[v].def;
-    int count = 0;
-    for (dtm_op at = dtm_enclosing(w->module, def, DTM_OP_NONE); at; at = dtm_enclosing(w->module, at, DTM_OP_NONE)) {
+    bool sums = op_of(w, def)->kind == DTM_OP_ACCUMULATE;
+    nest *n = &w->nests[2 * (size_t)op_of(w, def)->region + sums];
+    loop loops[MAX_DEPTH];
+    for (dtm_op at = dtm_enclosing(w->module, def, DTM_OP_NONE); at && !n->known; at = dtm_enclosing(w->module, at, DTM_OP_NONE)) {
         const dtm_op_data *data = op_of(w, at);
         if (!dtm_is_loop(data->kind)) continue;
-        if (data->kind == DTM_OP_MICROBATCH && op_of(w, def)->kind == DTM_OP_ACCUMULATE) continue;
-        if (count == MAX_DEPTH) dtm_broken("memory", "loops are nested too deep");
-        memmove(out + 1, out, (size_t)count++ * sizeof *out);
-        out[0] = loop_of(w, at);
+        if (data->kind == DTM_OP_MICROBATCH && sums) continue;
+        if (n->depth == MAX_DEPTH) dtm_broken("memory", "loops are nested too deep");
+        loops[n->depth++] = loop_of(w, at);
     }
-    return count;
+    if (!n->known) n->loops = dtm_arena_alloc(w->arena, (size_t)n->depth * sizeof *n->loops);
+    for (int i = 0; i < n->depth && !n->known; i++) n->loops[i] = loops[n->depth - 1 - i];
+    n->known = true;
+    *out = n->loops;
+    return n->depth;
+}
+
+static int count_lives(const walker *w, dtm_value v) {
+    const loop *loops;
+    int depth = loops_of(w, v, &loops), lives = 1;
+    for (int d = 0; d < depth; d++) lives *= loops[d].walked;
+    return lives;
 }
 
 static void add_lives(walker *w, dtm_value v) {
-    loop loops[MAX_DEPTH];
+    const loop *loops;
     const dtm_storage *s = &w->module->values[v].storage;
-    int depth = loops_of(w, v, loops), lives = 1;
-    for (int d = 0; d < depth; d++) lives *= loops[d].walked;
+    int depth = loops_of(w, v, &loops), lives = count_lives(w, v);
     w->first_life[v] = (uint32_t)w->n_lives;
     for (int i = 0; i < lives; i++) {
         life l = {0, 0, 1, s->offset, NO_MOMENT, NO_MOMENT, NO_MOMENT, v};
@@ -118,8 +137,8 @@ static void add_lives(walker *w, dtm_value v) {
 /* The life of a value that the operators now walked see: in a loop over the same copies that of its own copy; after the
  * loop, of the copy that ran last. */
 static uint32_t life_of(const walker *w, dtm_value v) {
-    loop loops[MAX_DEPTH];
-    int depth = loops_of(w, v, loops), index = 0;
+    const loop *loops;
+    int depth = loops_of(w, v, &loops), index = 0;
     for (int d = 0; d < depth; d++) {
         int at = loops[d].reversed ? 0 : loops[d].walked - 1;
         for (int i = 0; i < w->depth; i++)
@@ -180,10 +199,10 @@ static uint32_t source_of(const walker *w, dtm_value v) { return has_place(w, v)
 
 /* Where a value lies in copy `number` of the innermost loop walked and for others as walked. */
 static int64_t place_in(const walker *w, dtm_value v, int64_t number) {
-    loop loops[MAX_DEPTH];
+    const loop *loops;
     const dtm_storage *s = &w->module->values[v].storage;
     int64_t copy = 0, batch = 0;
-    int depth = loops_of(w, v, loops);
+    int depth = loops_of(w, v, &loops);
     for (int d = 0; d < depth; d++) {
         int64_t at = number_of(&loops[d], loops[d].reversed ? 0 : loops[d].walked - 1);
         for (int i = 0; i < w->depth; i++)
@@ -358,6 +377,9 @@ static void sort_lives(life **items, life **scratch, size_t count) {
 /* changes[m]: by how many bytes of each kind moment m has more than the one before. */
 static void add_up(const walker *w, int64_t (*changes)[KINDS]) {
     const uint8_t *kinds = kinds_of(w);
+    int64_t *bytes_of = dtm_arena_alloc(w->arena, w->module->n_values * sizeof *bytes_of);
+    for (dtm_value v = 1; v < w->module->n_values; v++)
+        if (has_place(w, v)) bytes_of[v] = dtm_storage_round(dtm_local_bytes_max(w->module, w->module->values[v].type));
     life **own = dtm_arena_alloc(w->arena, w->n_lives * sizeof *own);
     life **scratch = dtm_arena_alloc(w->arena, w->n_lives * sizeof *own);
     size_t count = 0;
@@ -372,7 +394,7 @@ static void add_up(const walker *w, int64_t (*changes)[KINDS]) {
         int64_t from = l->begin > end ? l->begin : end + 1;
         if (l->end < from) continue;
         end = l->end;
-        int64_t bytes = l->weight * dtm_storage_round(dtm_local_bytes_max(w->module, w->module->values[l->value].type));
+        int64_t bytes = l->weight * bytes_of[l->value];
         changes[from][kinds[l->value]] += bytes;
         changes[end + 1][kinds[l->value]] -= bytes;
     }
@@ -391,8 +413,12 @@ static void begin_variables(walker *w) {
 dtm_memory_account dtm_memory_account_of(const dtm_module *module) {
     walker w = {.module = module, .arena = dtm_arena_create()};
     w.stored = dtm_stored(module, w.arena);
+    w.nests = dtm_arena_alloc(w.arena, 2 * module->n_regions * sizeof *w.nests);
     w.first_life = dtm_arena_alloc(w.arena, module->n_values * sizeof *w.first_life);
-    DTM_PUSH(w.arena, w.lives, w.n_lives, w.cap_lives, (life){0});
+    w.cap_lives = w.n_lives = 1;
+    for (dtm_value v = 1; v < module->n_values; v++)
+        if (has_place(&w, v)) w.cap_lives += (size_t)count_lives(&w, v);
+    w.lives = dtm_arena_alloc(w.arena, w.cap_lives * sizeof *w.lives);
     for (dtm_value v = 1; v < module->n_values; v++)
         if (has_place(&w, v)) add_lives(&w, v);
     next_moment(&w, 0); /* the begin of the step */
@@ -402,11 +428,14 @@ dtm_memory_account dtm_memory_account_of(const dtm_module *module) {
     add_up(&w, changes);
 
     dtm_memory_account account = {0};
+    int64_t *workspace = dtm_arena_alloc(w.arena, module->n_ops * sizeof *workspace); /* 1 more than the bytes */
     int64_t alive[KINDS] = {0}, most = -1, constants = dtm_constants_bytes(module);
     int64_t apart = dtm_workspace_of_apart(module, NULL) + dtm_workspace_of_pairs(module);
     for (size_t m = 0; m < w.n_moments; m++) {
         const moment *at = &w.moments[m];
-        int64_t used = at->op && !dtm_is_apart(module, at->op) ? dtm_storage_round(dtm_workspace_bytes(module, at->op)) : 0, all = constants + apart + used;
+        if (at->op && !workspace[at->op])
+            workspace[at->op] = 1 + (dtm_is_apart(module, at->op) ? 0 : dtm_storage_round(dtm_workspace_bytes(module, at->op)));
+        int64_t used = at->op ? workspace[at->op] - 1 : 0, all = constants + apart + used;
         for (int k = 0; k < KINDS; k++) all += alive[k] += changes[m][k];
         if (!at->looked_at || all <= most) continue;
         most = all;
