@@ -229,6 +229,7 @@ bool dtm_pass_shard(dtm_module *module) {
         shard_units(&s);
         shard_warnings(&s);
         shard_layouts(&s);
+        shard_warn_empty(&s);
     }
     dtm_arena_destroy(s.arena);
     module->after = dtm_string_of(module->context, "shard");

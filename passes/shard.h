@@ -152,5 +152,7 @@ const char *shard_reason(const shard *s, dtm_value value, const dtm_type_data *f
 
 /* ---- shard_warnings.c ---- */
 void shard_warnings(shard *s);
+/* After layouts. */
+void shard_warn_empty(const shard *s);
 
 #endif

@@ -108,6 +108,23 @@ static bool cut(stages *s, int64_t copies, const dtm_timeline_problem *problem) 
     return false;
 }
 
+/* More ranks than copies: some have none. Where stages are given, that is known. */
+static void warn_idle(const stages *s, int64_t copies) {
+    if (s->rule->n_stages || copies >= s->n_ranks) return;
+    int none = 0;
+    for (int r = 0; r < s->n_ranks; r++) {
+        int64_t own = 0;
+        for (int k = 0; k < s->chunks; k++) own += stage_copies(s, stage_at(s, r, k));
+        none += own == 0;
+    }
+    const char *axis = dtm_string_text(s->module->context, s->module->settings.mesh.axes[s->rule->axis].name);
+    const char *repeat = dtm_string_text(s->module->context, s->rule->repeat);
+    if (!none) return;
+    dtm_warning(s->module->context, s->rule->span, 812, "%s has %d ranks for %lld cop%s of `%s`: %d of them %s none", axis, s->n_ranks,
+                (long long)copies, copies == 1 ? "y" : "ies", repeat, none, none == 1 ? "has" : "have");
+    dtm_help(s->module->context, "%s = %lld, or as many copies as ranks", axis, (long long)copies);
+}
+
 /* Where stages lie on two ranks, these add up their gradients after the last microbatch: so long the slowest of them takes. */
 static double adding_up(const stages *s, const dtm_timeline_problem *p, const dtm_timeline_answer *a) {
     const dtm_timeline *t = a->timeline;
@@ -220,6 +237,7 @@ bool dtm_pass_stage(dtm_module *module) {
         stage_prepare(&s);
         good = stage_find(&s);
     }
+    if (good) warn_idle(&s, copies);
     if (good) {
         module->ranks = dtm_arena_alloc(module->arena, (size_t)s.n_ranks * sizeof *module->ranks);
         module->n_ranks = (size_t)s.n_ranks;
