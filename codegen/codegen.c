@@ -404,7 +404,7 @@ static void lower_early(dtm_generator *g, dtm_op unit, size_t from) {
     for (size_t i = 0; i < g->n_early; i++) {
         if (g->early[i].place != unit) continue;
         settle_seconds(g, from);
-        if (g->seconds) g->pending += g->seconds(module_of(g), g->early[i].collective);
+        if (g->seconds) g->pending += g->seconds[g->early[i].collective];
         lower_collective(g, g->early[i].collective);
     }
 }
@@ -470,7 +470,7 @@ static void lower(dtm_generator *g, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
     for (size_t i = 0; i < g->n_early; i++)
         if (g->early[i].collective == op) return; /* lower_early */
-    if (g->seconds && (!data->body || data->kind == DTM_OP_FUSED)) g->pending += g->seconds(module_of(g), op);
+    if (g->seconds && (!data->body || data->kind == DTM_OP_FUSED)) g->pending += g->seconds[op];
     switch (data->kind) {
     case DTM_OP_FORWARD: case DTM_OP_BACKWARD: case DTM_OP_UPDATE: {
         dtm_plan_phase outside = g->phase;
@@ -589,7 +589,8 @@ bool dtm_codegen(dtm_module *module, const dtm_predictions *predicted, dtm_text 
     for (size_t i = 0; i < count && good; i++) {
         dtm_generator *g = &all[i];
         g->arena = arena;
-        g->seconds = predicted ? predicted->seconds : NULL;
+        const dtm_module *own = module->n_ranks ? module->ranks[i] : module;
+        g->seconds = predicted ? predicted->seconds(own, arena) : NULL;
         g->step_seconds = predicted ? predicted->step : 0;
         g->stage = i;
         g->n_stages = module->n_ranks;

@@ -6,8 +6,8 @@
 
 #include "ir/ir.h"
 
-/* Seconds that one run of an operator takes on the program's machine, those of its region included (passes/cost.h). */
-typedef double dtm_seconds_of(const dtm_module *module, dtm_op op);
+/* Seconds that one run of each operator, collective and fused region of a module takes on the program's machine (passes/cost.h). */
+typedef double *dtm_seconds_of(const dtm_module *module, dtm_arena *arena);
 
 /* What the plan says of time beside what is done. */
 typedef struct dtm_predictions {

@@ -50,7 +50,7 @@ typedef struct dtm_generator {
     int64_t update_chunks;   /* bytes given out of what lies behind the workspace for sums of the update */
     int64_t workspace_bytes; /* behind it lies what a program makes once */
     int64_t step_bytes;  /* bytes after it that seed and step take */
-    dtm_seconds_of *seconds;
+    const double *seconds; /* by operator, of one run; NULL: not predicted */
     double step_seconds; /* of a step */
     double pending; /* seconds of operators lowered that no instruction has yet */
     size_t stage, n_stages; /* of a pipeline: the coordinate that this plan is of, and how many plans there are; 0: no pipeline */

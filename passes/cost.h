@@ -62,10 +62,8 @@ double dtm_op_bytes(const dtm_module *module, dtm_op op);
 double dtm_op_time(const dtm_module *module, dtm_op op);
 double dtm_op_compute(const dtm_module *module, dtm_op op); /* the seconds that its FLOPs take */
 
-/* Seconds of one run of an operator; of a fused region as one kernel, which moves what enters and leaves it; of another
- * region, of what stands in it, each once. */
-double dtm_run_time(const dtm_module *module, dtm_op op);
-/* The same of all operators, collectives and fused regions of a module, by operator; 0 of what is a part of a kernel. */
+/* Seconds of one run of each operator, collective and fused region of a module, by operator: of a fused region as one kernel, which
+ * moves what enters and leaves it; 0 of what is a part of a kernel, and of a sum that a product is added to by itself. */
 double *dtm_run_times(const dtm_module *module, dtm_arena *arena);
 /* Seconds of a step: every operator and every collective, one after another. */
 double dtm_step_time(dtm_module *module);

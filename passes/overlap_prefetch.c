@@ -80,6 +80,7 @@ typedef struct window {
     bool *stays;       /* by position */
     sources *sources;  /* by position, up to the collective */
     size_t *position;  /* by op of the region */
+    const double *times; /* by op: seconds, of kernels */
 } window;
 
 /* Where op, or what it stands in, stands in the region; n: not there. */
@@ -227,7 +228,7 @@ static double choose(const window *w, const bool *refused, bool *best, size_t *h
         *head = i;
         found = 0;
         for (size_t k = i; k < w->at; k++)
-            if (bundle[k] && is_kernel(w->module, w->ops[k])) found += dtm_run_time(w->module, w->ops[k]);
+            if (bundle[k] && is_kernel(w->module, w->ops[k])) found += w->times[w->ops[k]];
     }
     return found;
 }
@@ -248,7 +249,7 @@ static void move(window *w, dtm_op op, const bool *bundle) {
 static double work_until(const window *w, size_t reader) {
     double seconds = 0;
     for (size_t i = w->at + 1; i < reader && i < w->n; i++)
-        if (is_kernel(w->module, w->ops[i])) seconds += dtm_run_time(w->module, w->ops[i]);
+        if (is_kernel(w->module, w->ops[i])) seconds += w->times[w->ops[i]];
     return seconds;
 }
 
@@ -276,8 +277,8 @@ static bool is_candidate(const dtm_module *module, dtm_op op, const bool *paired
     return touched;
 }
 
-static void prefetch(dtm_module *module, dtm_op op, dtm_op **users, dtm_op *reader) {
-    window w = {.module = module, .arena = dtm_arena_create(), .region = module->ops[op].region, .users = users, .reader = reader};
+static void prefetch(dtm_module *module, dtm_op op, dtm_op **users, dtm_op *reader, const double *times) {
+    window w = {.module = module, .arena = dtm_arena_create(), .region = module->ops[op].region, .users = users, .reader = reader, .times = times};
     w.position = dtm_arena_alloc(w.arena, module->n_ops * sizeof *w.position);
     w.n = module->regions[w.region].n_ops;
     look(&w, op);
@@ -334,9 +335,10 @@ static dtm_op_list prefetch_all(dtm_module *module, const bool *refused, dtm_are
     dtm_op *reader = dtm_arena_alloc(arena, module->n_ops * sizeof *reader);
     dtm_op **users = dtm_users_of(module, arena); /* moving leaves them as they are */
     const bool *paired = paired_regions(module, arena);
+    const double *times = dtm_run_times(module, arena);
     for (size_t i = 0; i < ops.count; i++) {
         if (refused[ops.items[i]] || !is_candidate(module, ops.items[i], paired)) continue;
-        prefetch(module, ops.items[i], users, reader);
+        prefetch(module, ops.items[i], users, reader, times);
         if (dtm_is_apart(module, ops.items[i])) DTM_PUSH(arena, made.items, made.count, made.capacity, ops.items[i]);
     }
     return made;

@@ -88,6 +88,15 @@ static double exposed_in_steps(const dtm_module *module, dtm_op op) {
     return count && cost.sends ? dtm_time_in_steps(module, op, cost.algorithm, count, seconds) - seconds : cost.time;
 }
 
+/* A sum over microbatches is read and written beside what is added to it. A product that has no place of its own is added by itself,
+ * as it is made. */
+static double with_sum(const dtm_module *module, dtm_op op) {
+    dtm_value made = dtm_op_get(module, op)->results[0];
+    double moves = dtm_op_bytes(module, op) + (double)dtm_local_bytes_max(module, module->values[made].type);
+    double computes = dtm_op_compute(module, op), seconds = moves / dtm_machine_of(module).memory_bandwidth;
+    return computes > seconds ? computes : seconds;
+}
+
 static double time_of(const dtm_module *module, dtm_op op, const bool *stored, dtm_arena *arena);
 
 /* Whether op, or what stands in it, reads what a collective makes, or an alias of it. */
@@ -124,18 +133,12 @@ static double time_of(const dtm_module *module, dtm_op op, const bool *stored, d
     if (dtm_is_in_steps(module, op)) return exposed_in_steps(module, op);
     if (dtm_is_collective(data->kind) || data->kind == DTM_OP_SEND) return dtm_collective_cost_of(module, op).time;
     if (data->kind == DTM_OP_FUSED) return kernel_time(module, op, stored, arena);
+    if (data->kind == DTM_OP_ACCUMULATE) return stored[data->operands[0]] ? with_sum(module, op) : 0;
+    if (data->kind == DTM_OP_DOT && !stored[data->results[0]]) return with_sum(module, op);
     if (!data->body) return dtm_op_time(module, op);
     const dtm_region_data *body = &module->regions[data->body];
     double time = 0;
     for (size_t i = 0; i < body->n_ops; i++) time += time_of(module, body->ops[i], stored, arena);
-    return time;
-}
-
-double dtm_run_time(const dtm_module *module, dtm_op op) {
-    if (!dtm_op_get(module, op)->body && !dtm_is_apart(module, op)) return time_of(module, op, NULL, NULL);
-    dtm_arena *arena = dtm_arena_create();
-    double time = time_of(module, op, dtm_stored(module, arena), arena);
-    dtm_arena_destroy(arena);
     return time;
 }
 
