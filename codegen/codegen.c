@@ -387,7 +387,12 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
     if (staging.in_result) made.stage_in = DTM_PLAN_IN_OUTPUT;
     dtm_plan_instruction *instruction = dtm_emit(g, op, DTM_PLAN_COLLECTIVE, DTM_PLAN_NETWORK);
     instruction->collective = made;
-    if (apart) instruction->records = ++g->n_events;
+    if (apart) {
+        dtm_op before = dtm_goes_on_from(module_of(g), op);
+        instruction->records = g->event_of[op] = ++g->n_events;
+        instruction->stream = (uint32_t)data->attributes.number[DTM_COLLECTIVE_APART] - 1;
+        instruction->after = before && !dtm_fault(102) ? g->event_of[before] : 0;
+    }
     bool ring = made.algorithm != DTM_ALGORITHM_PAIRWISE && !apart && made.count == 1;
     instruction->steps = ring && dtm_is_in_steps(module_of(g), op);
     dtm_op early = apart ? dtm_early_place(module_of(g), op) : 0;
@@ -409,13 +414,15 @@ static void lower_early(dtm_generator *g, dtm_op unit, size_t from) {
     }
 }
 
+/* In the order of the text: ranks of a pipeline start what they share in one order, and one that goes on from another comes after it. */
 static void find_early(dtm_generator *g) {
+    dtm_op_list ops = dtm_ops_in_order(g->module, g->arena);
     size_t capacity = 0;
     g->early = NULL;
     g->n_early = 0;
-    for (dtm_op op = 1; op < module_of(g)->n_ops; op++)
-        if (is_early(g, op)) {
-            dtm_early early = {op, dtm_early_place(module_of(g), op)};
+    for (size_t i = 0; i < ops.count; i++)
+        if (is_early(g, ops.items[i])) {
+            dtm_early early = {ops.items[i], dtm_early_place(module_of(g), ops.items[i])};
             DTM_PUSH(g->arena, g->early, g->n_early, capacity, early);
         }
 }
@@ -558,6 +565,7 @@ static void generate(dtm_generator *g, dtm_module *module) {
     g->workspace_bytes = dtm_workspace_most(module, false);
     g->workspace = dtm_workspace_begin(module);
     g->aside = 0;
+    g->event_of = dtm_arena_alloc(g->arena, module->n_ops * sizeof *g->event_of);
     g->apart_offset = dtm_arena_alloc(g->arena, module->n_ops * sizeof *g->apart_offset);
     g->apart = g->workspace - dtm_workspace_of_pairs(module) - dtm_workspace_of_apart(module, g->apart_offset);
     DTM_PUSH(g->arena, g->extents, g->n_extents, g->cap_extents, (dtm_plan_extent){0});

@@ -44,7 +44,7 @@ typedef struct dtm_generator {
     size_t n_early;
     int64_t apart;        /* where the workspaces of what is carried out apart begin */
     int64_t *apart_offset; /* by op: where in these its own begins */
-    uint32_t n_events;    /* of these */
+    uint32_t n_events, *event_of; /* of these; by op: which, 0: none yet */
     int64_t aside; /* how far before the workspace lies that of what is lowered: of the other part of pairs */
     int64_t workspace;   /* offset of the workspace in the arena */
     int64_t update_chunks;   /* bytes given out of what lies behind the workspace for sums of the update */

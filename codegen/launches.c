@@ -277,7 +277,7 @@ static void find_waits_for(dtm_generator *g, const loops_around *around, size_t 
         /* what stands before it in its repeat runs after it in the next copies alone, whose bytes may be others */
         bool of_other_copies = i < place && here.repeat != place && around[i].repeat == here.repeat;
         int64_t copies = of_other_copies ? copies_of(g, g->instructions[here.repeat].repeat.loop) : 0;
-        if (!touches_same(g, apart, &g->instructions[i], copies)) continue;
+        if (g->instructions[i].after == apart->records || !touches_same(g, apart, &g->instructions[i], copies)) continue;
         add_wait(g, &g->instructions[i], apart->records);
         if (i > place && i >= here.end) return;
     }

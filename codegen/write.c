@@ -265,7 +265,9 @@ static void write_instructions(const dtm_generator *g, dtm_text *out) {
             quoted(out, i->file);
         } else dtm_text_printf(out, ", NULL");
         dtm_text_printf(out, ", %u,", i->line);
+        if (i->stream) dtm_text_printf(out, " .stream = %u,", i->stream);
         if (i->records) dtm_text_printf(out, " .records = %u,", i->records);
+        if (i->after) dtm_text_printf(out, " .after = %u,", i->after);
         if (i->last) dtm_text_printf(out, " .last = true,");
         if (i->steps) dtm_text_printf(out, " .steps = %u,", i->steps);
         if (i->waits.count) {

@@ -17,11 +17,28 @@ static bool same_repeats(const dtm_module *module, dtm_op a, dtm_op b) {
     return !a && !b;
 }
 
+/* What makes a value; what only names it again in a region is seen through. */
+static dtm_op maker_of(const dtm_module *module, dtm_value value, dtm_region region) {
+    dtm_op def = module->values[value].def;
+    while (def && module->ops[def].region == region && dtm_is_alias(module, def)) def = module->values[module->ops[def].operands[0]].def;
+    return def;
+}
+
+dtm_op dtm_goes_on_from(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    if (data->n_operands != 1 || !dtm_runs_collective(data->kind)) return 0;
+    dtm_op def = maker_of(module, data->operands[0], data->region);
+    if (!def || !dtm_is_apart(module, def) || module->ops[def].n_results != 1) return 0;
+    if (module->ops[def].region != data->region || !dtm_early_place(module, def)) return 0;
+    return dtm_staging_of(module, def).out_bytes < 0 && dtm_staging_of(module, op).in_bytes < 0 ? def : 0;
+}
+
 dtm_op dtm_early_place(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
-    dtm_op last = 0;
+    dtm_op last = 0, before = dtm_goes_on_from(module, op);
+    if (before) return dtm_early_place(module, before);
     for (uint32_t i = 0; i < data->n_operands; i++) {
-        dtm_op def = module->values[data->operands[i]].def, unit = def ? dtm_unit_of(module, def) : 0;
+        dtm_op def = maker_of(module, data->operands[i], data->region), unit = def ? dtm_unit_of(module, def) : 0;
         if (!unit || (last && module->ops[unit].region != module->ops[last].region)) return 0;
         if (module->ops[def].kind == DTM_OP_WEIGHT || module->ops[def].kind == DTM_OP_STATE) return 0;
         if (!last || (unit != last && dtm_op_position(module, unit) > dtm_op_position(module, last))) last = unit;
@@ -56,6 +73,10 @@ static void find_touch(const dtm_module *module, const dtm_order *order, dtm_op 
         if (data->kind == DTM_OP_CARRY || data->kind == DTM_OP_LAST || data->kind == DTM_OP_STORE) continue;
         if (dtm_is_alias(module, *user)) {
             find_touch(module, order, users, op, data->results[0], loop, at);
+            continue;
+        }
+        if (dtm_is_apart(module, *user) && dtm_goes_on_from(module, *user) == op) { /* it may be under way as long as that */
+            find_touch(module, order, users, *user, data->results[0], loop, at);
             continue;
         }
         if (order->begin[*user] <= order->begin[op] || (loop && !is_in_region(module, *user, module->ops[op].region))) continue;
@@ -101,8 +122,8 @@ static dtm_op reader_after(const dtm_module *module, const dtm_order *order, dtm
 }
 
 dtm_op dtm_reader_after_start(const dtm_module *module, const dtm_order *order, dtm_op *const *users, dtm_op op, dtm_value operand) {
-    dtm_op early = dtm_is_apart(module, op) ? dtm_early_place(module, op) : 0, def;
-    while ((def = module->values[operand].def) && dtm_is_alias(module, def)) operand = module->ops[def].operands[0];
+    dtm_op early = dtm_is_apart(module, op) ? dtm_early_place(module, op) : 0;
+    operand = dtm_root_of(module, operand);
     return reader_after(module, order, users, op, operand, early ? order->end[early] : order->begin[op]);
 }
 

@@ -120,7 +120,8 @@ enum {
     DTM_REGION_CHUNK = 1,     /* and which of its rank's stages that is */
     DTM_AS_TERM_OWN = 0,      /* not 0: this rank keeps it, whatever its coordinate; stage knows */
     DTM_COLLECTIVE_STEPS = 2,   /* 1: around a ring, in steps with the products that read or make what it moves; 0: not */
-    DTM_COLLECTIVE_APART = 1,   /* not 0: started here (or where its sums over microbatches end), waited for where it is read */
+    DTM_COLLECTIVE_APART = 1,   /* not 0: started here (or where its sums over microbatches end) on the stream of this number,
+                                   from 1, and waited for where it is read */
     DTM_COLLECTIVE_SCRATCH = 0, /* bytes its algorithm needs beside input and output; memory writes them down */
 };
 

@@ -79,6 +79,7 @@ static int spread(const dtm_type_data *type, dtm_dim dim, const dtm_dim *parts, 
 bool dtm_is_alias(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
     const dtm_attributes *a = &data->attributes;
+    if (data->kind == DTM_OP_AS_TERM) return a->number[DTM_AS_TERM_OWN] != 0;
     if (data->kind != DTM_OP_RENAME && data->kind != DTM_OP_SPLIT && data->kind != DTM_OP_MERGE) return false;
     const dtm_type_data *from = dtm_value_type(module, data->operands[0]), *to = dtm_value_type(module, data->results[0]);
     dtm_dim one[2 * DTM_MAX_RANK], other[2 * DTM_MAX_RANK];
@@ -91,6 +92,11 @@ bool dtm_is_alias(const dtm_module *module, dtm_op op) {
         m = spread(to, 0, NULL, 0, other);
     }
     return n == m && memcmp(one, other, (size_t)n * sizeof *one) == 0;
+}
+
+dtm_value dtm_root_of(const dtm_module *module, dtm_value value) {
+    for (dtm_op def; (def = module->values[value].def) && dtm_is_alias(module, def);) value = module->ops[def].operands[0];
+    return value;
 }
 
 /* ---- kernels ---- */

@@ -34,8 +34,11 @@ dtm_op dtm_unit_of(const dtm_module *module, dtm_op op);
  * product that is only summed over microbatches: it is added where its sum lies. */
 bool *dtm_stored(const dtm_module *module, dtm_arena *arena);
 
-/* Whether the result is the operand's bytes, seen under another type: rename, split, merge. */
+/* Whether the result is the operand's bytes, seen under another type: rename, split, merge, and a term along a pipeline (as_term
+ * with `own`), which is what the rank has. */
 bool dtm_is_alias(const dtm_module *module, dtm_op op);
+/* The value whose bytes these are. */
+dtm_value dtm_root_of(const dtm_module *module, dtm_value value);
 
 /* Passes over a row that a fused kernel makes: a reduction's result is known one level after its operand. `levels` is by
  * index in the body; the value of body op i is computed in pass levels[i] (+ 1 for the readers of a reduction). */
@@ -88,13 +91,18 @@ dtm_algorithm dtm_collective_algorithm(const dtm_op_data *op);
 int64_t dtm_collective_scratch(const dtm_module *module, dtm_op op, dtm_algorithm algorithm);
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
 
-/* Whether a collective is carried out apart (`apart = 1`), beside what follows it. It is started at dtm_early_place, else where it
+/* Streams are numbered from 1. The first has what only ranks with one program meet in, the others sums along a pipeline. */
+enum { DTM_FIRST_STREAM_OF_SUMS = 2, DTM_STREAMS_OF_SUMS = 2 };
+/* Whether a collective is carried out apart (`apart = 1`: on the stream 1), beside what follows it. It is started at dtm_early_place, else where it
  * stands; in a loop over microbatches always there, and what it makes is then touched before its copy of the loops around it ends. */
 bool dtm_is_apart(const dtm_module *module, dtm_op op);
 /* Where the operands of a collective after other regions are complete: the unit that makes the last of them, where all are made in
- * one region, in repeats like its own; it may stand in a loop over microbatches before the collective, and is then that of the
+ * one region, in repeats like its own, or where the collective starts that it goes on from; it may stand in a loop over microbatches before the collective, and is then that of the
  * last one. 0: there is none, or it stands in the collective's own region. */
 dtm_op dtm_early_place(const dtm_module *module, dtm_op op);
+/* The collective, carried out apart in the same region, whose result is all that another takes: where it is in place, neither of
+ * both being packed, the other goes on from it without the rank, if it is carried out apart too. 0: none. */
+dtm_op dtm_goes_on_from(const dtm_module *module, dtm_op op);
 /* The position at which what a collective makes has been touched for sure, in the copy of the loops around it in which it was made;
  * -1: that copy may end before. */
 int64_t dtm_touched_by(const dtm_module *module, const dtm_order *order, dtm_op op);

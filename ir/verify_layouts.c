@@ -1,5 +1,6 @@
 /* The verifier's laws of changes of layout (E0504, E0505): what a collective makes of its operand's layout. */
 #include "ir/calls.h"
+#include "ir/storage.h"
 #include "ir/verify.h"
 
 #include <string.h>
@@ -123,7 +124,11 @@ static void check_switches(verifier *v, const dtm_op_data *op) {
     if (own == 0 && op->kind == DTM_OP_AS_TERM && dtm_along_pipeline(v->module, op))
         BREAK(v, op, 505, "%s: along the axis of a pipeline a rank keeps its `own` term, own = 1: others have values of their own",
               verify_title(v, op));
-    if (apart != 0 && apart != 1) BREAK(v, op, 505, "`apart` of %s is 1 or left out, not %s", verify_title(v, op), number_text(v, apart));
+    bool along = dtm_along_pipeline(v->module, op);
+    double first = along ? DTM_FIRST_STREAM_OF_SUMS : 1, last = along ? DTM_FIRST_STREAM_OF_SUMS + DTM_STREAMS_OF_SUMS - 1 : 1;
+    if (apart != 0 && !(apart >= first && apart <= last && apart == (int)apart))
+        BREAK(v, op, 505, "`apart` of %s is %s or left out, not %s", verify_title(v, op),
+              along ? "2 or 3, a stream that sums along a pipeline have to themselves," : "1", number_text(v, apart));
 }
 
 static bool is_paired(verifier *v, dtm_op self) {
@@ -138,8 +143,13 @@ static bool is_paired(verifier *v, dtm_op self) {
 static void check_apart(verifier *v, dtm_op self) {
     const dtm_op_data *op = dtm_op_get(v->module, self);
     if (!dtm_is_apart(v->module, self)) return;
-    if (dtm_along_pipeline(v->module, op))
-        BREAK(v, op, 505, "%s is carried out apart, and ranks of a pipeline are met in one order", verify_title(v, op));
+    bool along = dtm_along_pipeline(v->module, op);
+    dtm_staging staging = dtm_staging_of(v->module, self);
+    if (along && (staging.in_bytes >= 0 || staging.out_bytes >= 0) && dtm_enclosing(v->module, self, DTM_OP_REPEAT))
+        BREAK(v, op, 505, "%s is carried out apart, along a pipeline, in a repeat, and is packed: the next copy would have to wait for other "
+                          "ranks", verify_title(v, op));
+    if (along && !dtm_early_place(v->module, self))
+        BREAK(v, op, 505, "%s is carried out apart, along a pipeline, and nothing of it is made in another region", verify_title(v, op));
     if (dtm_early_place(v->module, self)) return;
     dtm_order order = dtm_order_of(v->module, v->scratch);
     if (dtm_touched_by(v->module, &order, self) < 0)

@@ -106,8 +106,12 @@ static const char *hidden_in_steps(const explainer *e, dtm_op op) {
 static const char *hidden_by(const explainer *e, dtm_op op) {
     const dtm_op_data *data = &e->module->ops[op];
     dtm_op loop = dtm_ordered_loop(e->module, op), region = loop ? dtm_called_region(e->module, op) : 0;
-    if (dtm_is_apart(e->module, op))
-        return dtm_arena_printf(e->scratch, "what follows %s", dtm_value_name(e->module, data->operands[data->n_operands - 1]));
+    if (dtm_is_apart(e->module, op)) {
+        dtm_op from = op, before;
+        while ((before = dtm_goes_on_from(e->module, from))) from = before;
+        dtm_value last = dtm_root_of(e->module, e->module->ops[from].operands[e->module->ops[from].n_operands - 1]);
+        return dtm_arena_printf(e->scratch, "what follows %s", dtm_value_name(e->module, last));
+    }
     if (dtm_is_in_steps(e->module, op)) return hidden_in_steps(e, op);
     if (region && data->kind == DTM_OP_SEND) return "the calls that follow";
     return region ? hidden_by_pairs(e, loop, region) : "nothing";

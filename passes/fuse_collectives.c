@@ -11,6 +11,7 @@
  * its last member stood. Once something has read one, the bucket's place is fixed, and a later collective joins it only
  * if its operands stand before that place. */
 #include "ir/fault.h"
+#include "ir/storage.h"
 #include "passes/cost.h"
 #include "passes/fuse_collectives.h"
 #include "passes/passes.h"
@@ -33,13 +34,30 @@ typedef struct buckets {
     dtm_arena *scratch;
     bucket **open;
     size_t count, capacity;
+    bool *stays;        /* by operator as they were: it is put into no bucket */
     uint32_t *position; /* by operator: its index in the region at hand, from 1; 0: not in it */
     dtm_value *joined;  /* by value as they were: what a bucket makes in its place, or 0 */
 } buckets;
 
-/* Sums along a pipeline stay as they are: its ranks have programs of their own, and must come to them in one order. */
-static bool is_bucketed(const dtm_module *module, const dtm_op_data *op) {
-    return op->kind == DTM_OP_ALL_REDUCE && op->n_operands < MOST_MEMBERS && !dtm_along_pipeline(module, op);
+/* Sums along a pipeline stay as they are, each to be started when its operand is complete: its ranks have programs of their own,
+ * and what one packs for a copy of a repeat would have to be gone before the next, when the others may not have come to it. So do
+ * sums that these go on from (dtm_goes_on_from). */
+static void mark_unbucketed(const dtm_module *module, bool *stays) {
+    for (dtm_op op = 1; op < module->n_ops; op++) {
+        const dtm_op_data *data = &module->ops[op];
+        if (!data->region || !dtm_is_collective(data->kind) || !dtm_along_pipeline(module, data)) continue;
+        for (uint32_t i = 0; i < data->n_operands; i++) {
+            dtm_op def = module->values[data->operands[i]].def;
+            while (def && dtm_is_alias(module, def)) def = module->values[module->ops[def].operands[0]].def;
+            stays[def] = true;
+        }
+        stays[op] = true;
+    }
+}
+
+static bool is_bucketed(const buckets *all, dtm_op op) {
+    const dtm_op_data *data = &all->module->ops[op];
+    return data->kind == DTM_OP_ALL_REDUCE && data->n_operands < MOST_MEMBERS && !all->stays[op];
 }
 
 /* Members agree in all that one message needs: axes, dtype, sum or maximum. */
@@ -168,7 +186,7 @@ static void bucket_region(const buckets *pass, dtm_region region) {
     for (size_t i = 0; i < n_ops; i++) {
         all.position[ops[i]] = (uint32_t)i + 1;
         fix_what_is_read(&all, ops[i]);
-        if (is_bucketed(module, &module->ops[ops[i]])) join(&all, ops[i], i);
+        if (is_bucketed(&all, ops[i])) join(&all, ops[i], i);
     }
     for (size_t k = 0; k < all.count; k++) close_bucket(&all, all.open[k], ops);
     for (size_t i = 0; i < n_ops; i++)
@@ -190,6 +208,8 @@ bool dtm_pass_fuse_collectives(dtm_module *module) {
     size_t n_values = module->n_values;
     buckets pass = {.module = module, .scratch = scratch};
     pass.position = dtm_arena_alloc(scratch, module->n_ops * sizeof *pass.position);
+    pass.stays = dtm_arena_alloc(scratch, module->n_ops * sizeof *pass.stays);
+    mark_unbucketed(module, pass.stays);
     pass.joined = dtm_arena_alloc(scratch, n_values * sizeof *pass.joined);
     bucket_region(&pass, module->body);
     read_joined(module, pass.joined, n_values);

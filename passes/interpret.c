@@ -221,14 +221,15 @@ static bool read_operands(dtm_run *run, const dtm_op_data *op) {
     return true;
 }
 
-static bool is_view(dtm_op_kind kind) {
-    return kind == DTM_OP_RENAME || kind == DTM_OP_SPLIT || kind == DTM_OP_MERGE;
+static bool is_view(const dtm_op_data *op) {
+    bool own = op->kind == DTM_OP_AS_TERM && op->attributes.number[DTM_AS_TERM_OWN] != 0;
+    return own || op->kind == DTM_OP_RENAME || op->kind == DTM_OP_SPLIT || op->kind == DTM_OP_MERGE;
 }
 
 static bool mark_results(dtm_run *run, const dtm_op_data *op) {
     for (uint32_t i = 0; i < op->n_results; i++) {
         size_t slot = dtm_run_slot(run, op, op->results[i]);
-        if (is_view(op->kind)) {
+        if (is_view(op)) {
             size_t from = dtm_run_slot(run, op, op->operands[0]);
             if (!dtm_storage_alias(run, op, op->results[0], slot, op->operands[0], from)) return false;
         } else {

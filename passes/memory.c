@@ -512,8 +512,11 @@ static void visit_apart(dtm_module *module, dtm_op op, void *state) {
         if (touched < 0 && s.end > end) end = s.end;
         if (!dtm_fault(95)) widen(group_of(p, data->results[i]), begin, begin);
     }
-    for (uint32_t i = 0; i < data->n_operands && !dtm_fault(94); i++)
-        if (home_of(p, data->operands[i]).group) widen(group_of(p, data->operands[i]), p->order.begin[op], end);
+    for (dtm_op at = op; at && !dtm_fault(94); at = dtm_goes_on_from(module, at)) /* what it goes on from may be under way as long */
+        for (uint32_t i = 0; i < module->ops[at].n_operands; i++) {
+            dtm_value operand = module->ops[at].operands[i];
+            if (home_of(p, operand).group) widen(group_of(p, operand), p->order.begin[at], end);
+        }
 }
 
 /* ---- storage ---- */

@@ -1,4 +1,4 @@
-/* overlap: which collectives are carried out apart from the operators around them, by the rank's progress thread: those between
+/* overlap: which collectives are carried out apart from the operators around them, by a stream of the rank: those between
  * whose operands and whose readers other operators run. Such a one is started where the last of its operands is made, and
  * waited for where its results are first touched.
  *
@@ -11,7 +11,8 @@
  *     }
  *
  * A sum over microbatches is complete in the last call of the region that accumulates it, and its collective is started there,
- * although it stands after the loop.
+ * although it stands after the loop. Sums along a pipeline, which ranks with other programs take part in, are chosen for all of
+ * them at once (overlap_sums.c).
  *
  * Within a region, also in a loop over microbatches, independent operators are moved behind a collective to hide it
  * (overlap_prefetch.c); it is then started where it stands.
@@ -22,19 +23,18 @@
  *
  * What would not fit in a rank's memory for that is left where it stands (overlap_room.c). */
 #include "ir/storage.h"
+#include "passes/cost.h"
 #include "passes/ledger.h"
 #include "passes/overlap_prefetch.h"
 #include "passes/overlap_steps.h"
+#include "passes/overlap_sums.h"
 #include "passes/passes.h"
 
 static bool is_candidate(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
     bool reduces = data->kind == DTM_OP_ALL_REDUCE || data->kind == DTM_OP_REDUCE_SCATTER;
-    if (!data->region || !reduces || dtm_along_pipeline(module, data) || dtm_enclosing(module, op, DTM_OP_MICROBATCH)) return false;
-    int64_t group = 1;
-    for (int a = 0; a < module->settings.mesh.count; a++)
-        if (data->attributes.axes >> a & 1) group *= module->settings.mesh.axes[a].size;
-    return group > 1 && dtm_early_place(module, op);
+    if (!data->region || !reduces || dtm_enclosing(module, op, DTM_OP_MICROBATCH)) return false;
+    return dtm_group_of(module, data) > 1 && dtm_early_place(module, op);
 }
 
 static bool is_work(const dtm_module *module, dtm_op op) {
@@ -84,19 +84,37 @@ static bool is_hidden(const hider *h, dtm_op op) {
     return to > from && h->work[to] > h->work[from + 1];
 }
 
-bool dtm_pass_overlap(dtm_module *module) {
+/* Of one program. `may`: by operator, the sums along the pipeline that would be hidden. */
+static void overlap(dtm_module *module, bool *may) {
     dtm_arena *arena = dtm_arena_create();
     dtm_op_list ops = dtm_ops_in_order(module, arena);
     hider h = begin(module, &ops, arena);
     dtm_op_list started = {0};
     for (size_t i = 0; i < ops.count; i++) {
-        if (!is_candidate(module, ops.items[i]) || !is_worth_memory(&h, ops.items[i]) || !is_hidden(&h, ops.items[i])) continue;
-        module->ops[ops.items[i]].attributes.number[DTM_COLLECTIVE_APART] = 1;
-        DTM_PUSH(arena, started.items, started.count, started.capacity, ops.items[i]);
+        dtm_op op = ops.items[i];
+        if (!is_candidate(module, op) || !is_worth_memory(&h, op) || !is_hidden(&h, op)) continue;
+        if (dtm_along_pipeline(module, &module->ops[op])) {
+            may[op] = true;
+            continue;
+        }
+        module->ops[op].attributes.number[DTM_COLLECTIVE_APART] = 1;
+        DTM_PUSH(arena, started.items, started.count, started.capacity, op);
     }
     for (size_t i = 0; i < ops.count; i++)
         dtm_choose_steps(module, ops.items[i]);
     dtm_prefetch(module, &started);
+    dtm_arena_destroy(arena);
+}
+
+bool dtm_pass_overlap(dtm_module *module) {
+    dtm_arena *arena = dtm_arena_create();
+    bool **may = dtm_arena_alloc(arena, (module->n_ranks + 1) * sizeof *may);
+    if (!module->n_ranks) overlap(module, NULL);
+    for (size_t r = 0; r < module->n_ranks; r++) {
+        may[r] = dtm_arena_alloc(arena, module->ranks[r]->n_ops);
+        overlap(module->ranks[r], may[r]);
+    }
+    dtm_overlap_sums(module, may);
     module->after = dtm_string_of(module->context, "overlap");
     dtm_arena_destroy(arena);
     return true;

@@ -32,11 +32,6 @@ static dtm_op in_region(const mover *m, dtm_op op) {
     return op;
 }
 
-static dtm_value root_of(const mover *m, dtm_value value) {
-    for (dtm_op def; (def = m->module->values[value].def) && dtm_is_alias(m->module, def);) value = m->module->ops[def].operands[0];
-    return value;
-}
-
 static int64_t most_bytes(const mover *m, dtm_op apart, size_t until) {
     const dtm_module *module = m->module;
     size_t n = m->region->n_ops;
@@ -48,12 +43,12 @@ static int64_t most_bytes(const mover *m, dtm_op apart, size_t until) {
         dtm_op reader = module->ops[op].kind == DTM_OP_CARRY ? 0 : in_region(m, op);
         size_t place = reader ? at[reader] - (reader == op && dtm_is_elementwise(module->ops[op].kind)) : n; /* made in place of it */
         for (uint32_t i = 0; i < module->ops[op].n_operands; i++) {
-            dtm_value root = root_of(m, module->ops[op].operands[i]);
+            dtm_value root = dtm_root_of(m->module, module->ops[op].operands[i]);
             if (place > last[root]) last[root] = place;
         }
     }
     for (uint32_t i = 0; apart && i < module->ops[apart].n_operands; i++) {
-        dtm_value root = root_of(m, module->ops[apart].operands[i]);
+        dtm_value root = dtm_root_of(m->module, module->ops[apart].operands[i]);
         if (until > last[root]) last[root] = until;
     }
     for (size_t i = 0; i < n; i++) {

@@ -16,7 +16,7 @@ const dtm_pass_row dtm_passes[] = {
     {"stage", dtm_pass_stage, "cuts a pipeline into the programs of its ranks"},
     {"schedule", dtm_pass_schedule, "divides backward passes, orders what the ranks of a pipeline do for which microbatch, proves it", true},
     {"fuse_collectives", dtm_pass_fuse_collectives, "merges collectives into buckets"},
-    {"overlap", dtm_pass_overlap, "starts collectives where their operands are complete, beside what is computed"},
+    {"overlap", dtm_pass_overlap, "starts collectives where their operands are complete, beside what is computed", true},
     {"fuse", dtm_pass_fuse, "groups operators into kernels"},
     {"memory", dtm_pass_memory, "places every value in one arena"},
 };

@@ -25,6 +25,8 @@ bool schedule_messages(const dtm_module *module);
 bool schedule_prove(const dtm_module *module);
 /* Whether the ranks with their messages and sums, as they will be run, come to the end of a step; else an error (E0511). */
 bool schedule_walk(const dtm_module *module, dtm_arena *scratch);
+/* The same, and no error. */
+bool schedule_ends(const dtm_module *module, dtm_arena *scratch);
 /* Whether what is sent is what is received there; else an error (E0511). */
 bool schedule_agree(const dtm_module *from, dtm_op send, const dtm_module *to, dtm_op receive);
 bool schedule_same_type(const dtm_module *a, dtm_value x, const dtm_module *b, dtm_value y);

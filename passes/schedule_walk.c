@@ -2,26 +2,47 @@
  *   - in the loop over microbatches its calls, the receives that it posts and the sends that it waits for (ir/calls.h), no
  *     message being held by anything but the slot that was posted for it;
  *   - before and after it messages, once in a step, which both sides must have come to;
- *   - sums along the pipeline, which all that take part come to.
+ *   - sums along the pipeline, which all that take part come to; of those that are carried out apart each stream of a rank
+ *     has a row, in the order in which it starts them.
  * What a rank does in each copy of a repeat, or for each microbatch of a loop without an order, is gone through once: all that
  * have a part in it enter together, over equally many copies. */
 #include "ir/calls.h"
+#include "ir/storage.h"
 #include "passes/schedule.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-typedef enum deed_kind { RUNS, POSTS, WAITS, SENDS, RECEIVES, SUMS, ENTERS } deed_kind;
+typedef enum deed_kind { RUNS, POSTS, WAITS, SENDS, RECEIVES, SUMS, ENTERS, STARTS, AWAITS } deed_kind;
 
 typedef struct deed {
     deed_kind kind;
     dtm_op op;          /* the message, the sum, the repeat or loop */
-    uint32_t entry;     /* RUNS, POSTS, WAITS: of the loop */
+    uint32_t entry;     /* RUNS, POSTS, WAITS: of the loop; STARTS, AWAITS: what is under way */
     dtm_string members; /* SUMS, ENTERS: the ranks that take part; 0: all */
 } deed;
+
+/* Sums that are carried out apart and start together: those of a repeat, in each of its copies, or one. */
+typedef struct under_way {
+    dtm_op first_place, last_place; /* between them, in the order of the text, they start */
+    dtm_op *sums;
+    size_t count, capacity;
+    dtm_string members;
+    int stream;
+    bool done;
+} under_way;
+
+typedef struct stream_row {
+    uint32_t *items; /* under way, in the order in which they start */
+    size_t count, capacity, at;
+} stream_row;
 
 typedef struct walker {
     const dtm_module *module;
     dtm_op loop;
+    under_way *apart;
+    size_t n_apart, cap_apart;
+    stream_row rows[DTM_STREAMS_OF_SUMS];
     dtm_loop_schedule schedule;
     dtm_op *receives, *sends; /* by region of the loop */
     deed *deeds;
@@ -35,7 +56,7 @@ typedef struct walk {
     walker *ranks;
     size_t count;
     uint32_t *posted, *sent; /* by channel */
-    bool good;
+    bool good, quiet;
 } walk;
 
 static const dtm_op_data *get(const walker *r, dtm_op op) { return dtm_op_get(r->module, op); }
@@ -55,6 +76,76 @@ static size_t channel_of(const walk *w, const walker *r, dtm_op message) {
 
 static void add(walk *w, walker *r, deed made) { DTM_PUSH(w->scratch, r->deeds, r->count, r->capacity, made); }
 
+/* The child of the program's body around an operator. */
+static dtm_op outermost(const walker *r, dtm_op op) {
+    for (dtm_op around; (around = dtm_enclosing(r->module, op, DTM_OP_NONE));) op = around;
+    return op;
+}
+
+/* The outermost repeat around an operator, 0: none. */
+static dtm_op outermost_repeat(const walker *r, dtm_op op) {
+    dtm_op found = 0;
+    while ((op = dtm_enclosing(r->module, op, DTM_OP_REPEAT))) found = op;
+    return found;
+}
+
+static bool is_sum_apart(const walker *r, dtm_op op) {
+    return dtm_along_pipeline(r->module, get(r, op)) && dtm_is_apart(r->module, op) && dtm_early_place(r->module, op);
+}
+
+typedef struct begun {
+    dtm_op sum, place;
+    int64_t at;
+    size_t number; /* in the text */
+} begun;
+
+static int compare_begun(const void *a, const void *b) {
+    const begun *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+/* In the order in which they start. */
+static void find_under_way(walk *w, walker *r) {
+    dtm_order order = dtm_order_of(r->module, w->scratch);
+    dtm_op_list ops = dtm_ops_in_order((dtm_module *)r->module, w->scratch);
+    begun *all = NULL;
+    size_t count = 0, capacity = 0;
+    for (size_t i = 0; i < ops.count; i++) {
+        if (!is_sum_apart(r, ops.items[i])) continue;
+        dtm_op place = dtm_early_place(r->module, ops.items[i]);
+        DTM_PUSH(w->scratch, all, count, capacity, ((begun){ops.items[i], place, order.begin[place], i}));
+    }
+    if (count) qsort(all, count, sizeof *all, compare_begun);
+    for (size_t i = 0; i < count; i++) {
+        int stream = (int)get(r, all[i].sum)->attributes.number[DTM_COLLECTIVE_APART] - DTM_FIRST_STREAM_OF_SUMS;
+        dtm_string members = get(r, all[i].sum)->attributes.members;
+        under_way *last = r->n_apart ? &r->apart[r->n_apart - 1] : NULL;
+        dtm_op repeat = outermost_repeat(r, all[i].place);
+        if (!last || !repeat || outermost_repeat(r, last->last_place) != repeat || last->stream != stream || last->members != members) {
+            under_way made = {.first_place = all[i].place, .members = members, .stream = stream};
+            DTM_PUSH(w->scratch, r->apart, r->n_apart, r->cap_apart, made);
+            last = &r->apart[r->n_apart - 1];
+        }
+        last->last_place = all[i].place;
+        DTM_PUSH(w->scratch, last->sums, last->count, last->capacity, all[i].sum);
+    }
+}
+
+/* Those that start in a region of the loop (0: in none), or in a child of the body. */
+static void add_starts(walk *w, walker *r, dtm_op child, dtm_op region) {
+    for (size_t i = 0; i < r->n_apart; i++) {
+        dtm_op place = r->apart[i].first_place;
+        if (outermost(r, place) == child && dtm_called_region(r->module, place) == region) add(w, r, (deed){STARTS, 0, (uint32_t)i, 0});
+    }
+}
+
+static bool is_last_call(const dtm_loop_schedule *schedule, const dtm_loop_call *call) {
+    for (size_t i = call->index + 1; i < schedule->calls.count; i++)
+        if (schedule->calls.items[i].region == call->region) return false;
+    return true;
+}
+
 static void add_ordered_loop(walk *w, walker *r) {
     if (dtm_loop_schedule_of(r->module, r->loop, w->scratch, &r->schedule)) return; /* the verifier says why */
     size_t channels = w->count * w->count * 2, regions = r->schedule.times.n_regions;
@@ -71,8 +162,11 @@ static void add_ordered_loop(walk *w, walker *r) {
         }
     }
     static const deed_kind kinds[] = {[DTM_LOOP_RUN] = RUNS, [DTM_LOOP_POST] = POSTS, [DTM_LOOP_WAIT] = WAITS};
-    for (size_t i = 0; i < r->schedule.n_entries; i++)
-        add(w, r, (deed){kinds[r->schedule.entries[i].kind], r->schedule.entries[i].message, (uint32_t)i, 0});
+    for (size_t i = 0; i < r->schedule.n_entries; i++) {
+        const dtm_loop_entry *entry = &r->schedule.entries[i];
+        add(w, r, (deed){kinds[entry->kind], entry->message, (uint32_t)i, 0});
+        if (entry->kind == DTM_LOOP_RUN && r->n_apart && is_last_call(&r->schedule, &entry->call)) add_starts(w, r, r->loop, entry->call.region);
+    }
 }
 
 /* The ranks that take part in any of a rank's deeds from one on. */
@@ -94,7 +188,7 @@ static void collect_op(walk *w, walker *r, dtm_op op) {
     size_t from = r->count;
     if (data->kind == DTM_OP_SEND) add(w, r, (deed){SENDS, op, 0, 0});
     if (data->kind == DTM_OP_RECEIVE) add(w, r, (deed){RECEIVES, op, 0, 0});
-    if (data->kind == DTM_OP_ALL_REDUCE && dtm_along_pipeline(r->module, data)) add(w, r, (deed){SUMS, op, 0, data->attributes.members});
+    if (data->kind == DTM_OP_ALL_REDUCE && dtm_along_pipeline(r->module, data) && !is_sum_apart(r, op)) add(w, r, (deed){SUMS, op, 0, data->attributes.members});
     if (op == r->loop && dtm_loop_is_ordered(r->module, op)) {
         add_ordered_loop(w, r);
         return;
@@ -110,6 +204,19 @@ static void collect_op(walk *w, walker *r, dtm_op op) {
 static void collect(walk *w, walker *r, dtm_region region) {
     const dtm_region_data *body = &r->module->regions[region];
     for (size_t i = 0; i < body->n_ops; i++) collect_op(w, r, body->ops[i]);
+}
+
+/* What starts in a part of the step counts as started at its end (in an ordered loop: of the region's last call), and as waited for
+ * before the part that touches it: that is no less than is asked of the ranks. */
+static void collect_all(walk *w, walker *r) {
+    const dtm_region_data *body = &r->module->regions[r->module->body];
+    find_under_way(w, r);
+    for (size_t i = 0; i < body->n_ops; i++) {
+        for (size_t k = 0; k < r->n_apart; k++)
+            if (outermost(r, r->apart[k].sums[0]) == body->ops[i]) add(w, r, (deed){AWAITS, 0, (uint32_t)k, 0});
+        collect_op(w, r, body->ops[i]);
+        add_starts(w, r, body->ops[i], 0);
+    }
 }
 
 /* ---- messages ---- */
@@ -153,6 +260,7 @@ static bool takes_part(const walker *r, const deed *d, size_t rank) {
 }
 
 static dtm_string name_of(const walker *r, const deed *d) {
+    if (d->kind >= STARTS) return dtm_value_get(r->module, get(r, r->apart[d->entry].sums[0])->results[0])->name;
     return d->kind == SUMS ? dtm_value_get(r->module, get(r, d->op)->results[0])->name : get(r, d->op)->attributes.name;
 }
 
@@ -174,7 +282,7 @@ static bool same_terms(walk *w, const walker *a, const deed *x, const walker *b,
     bool same = one->n_results == other->n_results;
     for (uint32_t i = 0; same && i < one->n_results; i++)
         same = schedule_same_type(a->module, one->operands[i], b->module, other->operands[i]);
-    if (same) return true;
+    if (same || w->quiet) return same;
     dtm_error(w->context, other->span, 511, "rank %zu adds to `%s` what is of another type than what rank %zu adds", rank_of(w, b),
               dtm_string_text(w->context, name_of(b, y)), rank_of(w, a));
     dtm_note(w->context, one->span, "rank %zu adds to it here", rank_of(w, a));
@@ -195,7 +303,49 @@ static bool meet(walk *w, walker *r) {
     return true;
 }
 
+/* ---- what is under way ---- */
+
+static under_way *head_of(const walker *r, int stream) {
+    const stream_row *row = &r->rows[stream];
+    return row->at < row->count ? &r->apart[row->items[row->at]] : NULL;
+}
+
+static bool same_under_way(const walker *a, const under_way *x, const walker *b, const under_way *y) {
+    bool same = y && x->members == y->members && x->count == y->count;
+    for (size_t i = 0; same && i < x->count; i++)
+        same = dtm_value_get(a->module, get(a, x->sums[i])->results[0])->name == dtm_value_get(b->module, get(b, y->sums[i])->results[0])->name &&
+               dtm_copies(a->module, get(a, x->sums[i])->results[0]) == dtm_copies(b->module, get(b, y->sums[i])->results[0]);
+    return same;
+}
+
+/* Carries out the first in a stream of a rank, if it is the first of all that take part. */
+static bool carry_out(walk *w, walker *r, int stream) {
+    under_way *own = head_of(r, stream);
+    if (!own) return false;
+    const dtm_op_data *named = get(r, own->sums[0]);
+    for (size_t q = 0; q < w->count; q++)
+        if (dtm_is_member(r->module, named, (int64_t)q) && !same_under_way(r, own, &w->ranks[q], head_of(&w->ranks[q], stream))) return false;
+    for (size_t q = 0; q < w->count; q++) {
+        walker *other = &w->ranks[q];
+        if (!dtm_is_member(r->module, named, (int64_t)q)) continue;
+        under_way *theirs = head_of(other, stream);
+        for (size_t i = 0; i < own->count && w->good && other != r; i++) {
+            deed x = {SUMS, own->sums[i], 0, 0}, y = {SUMS, theirs->sums[i], 0, 0};
+            w->good = same_terms(w, r, &x, other, &y);
+        }
+        theirs->done = true;
+        other->rows[stream].at++;
+    }
+    return true;
+}
+
 /* ---- the walk ---- */
+
+static bool start(walk *w, walker *r, uint32_t item) {
+    stream_row *row = &r->rows[r->apart[item].stream];
+    DTM_PUSH(w->scratch, row->items, row->count, row->capacity, item);
+    return true;
+}
 
 static bool step(walk *w, walker *r) {
     const deed *d = next_of(r);
@@ -207,6 +357,8 @@ static bool step(walk *w, walker *r) {
     case SENDS: return hand_over(w, r, d->op);
     case RECEIVES: return false; /* who sends goes on with both */
     case SUMS: case ENTERS: return meet(w, r);
+    case STARTS: return start(w, r, d->entry);
+    case AWAITS: return r->apart[d->entry].done;
     }
     return false;
 }
@@ -219,7 +371,7 @@ static const char *story(walk *w, const walker *r) {
     switch (d->kind) {
     case SENDS: return dtm_arena_printf(w->scratch, "rank %zu waits for rank %zu to receive what it sends", rank, peer_of(r, d->op));
     case RECEIVES: return dtm_arena_printf(w->scratch, "rank %zu waits for rank %zu to send what it receives", rank, peer_of(r, d->op));
-    case SUMS: return dtm_arena_printf(w->scratch, "rank %zu waits for others to add to `%s`", rank, name);
+    case SUMS: case AWAITS: return dtm_arena_printf(w->scratch, "rank %zu waits for others to add to `%s`", rank, name);
     case ENTERS:
         return dtm_arena_printf(w->scratch, "rank %zu waits for others at its %lld copies of `%s`", rank,
                                 (long long)get(r, d->op)->attributes.copies, name);
@@ -233,7 +385,17 @@ static bool is_in_loop(const deed *d) { return d->kind <= WAITS; }
 
 static dtm_span span_of(const walker *r) {
     const deed *d = next_of(r);
+    if (d->kind == AWAITS) return get(r, r->apart[d->entry].sums[0])->span;
     return is_in_loop(d) ? r->module->settings.pipeline.span : get(r, d->op)->span;
+}
+
+/* The first rank that does not come, on a stream, to what r waits for. */
+static size_t missing_apart(const walk *w, const walker *r) {
+    const under_way *own = &r->apart[next_of(r)->entry];
+    const dtm_op_data *named = get(r, own->sums[0]);
+    for (size_t q = 0; q < w->count; q++)
+        if (dtm_is_member(r->module, named, (int64_t)q) && !same_under_way(r, own, &w->ranks[q], head_of(&w->ranks[q], own->stream))) return q;
+    return w->count;
 }
 
 /* What one rank waits for outside of the loop, which never comes. */
@@ -241,8 +403,9 @@ static void refuse_rank(walk *w, const walker *r) {
     const deed *d = next_of(r);
     dtm_span span = span_of(r);
     const char *name = d->kind >= SUMS ? dtm_string_text(w->context, name_of(r, d)) : "";
-    if (d->kind == SUMS)
-        dtm_error(w->context, span, 511, "rank %zu waits for rank %zu to add to `%s`, which never does", rank_of(w, r), missing(w, r), name);
+    if (d->kind == SUMS || d->kind == AWAITS)
+        dtm_error(w->context, span, 511, "rank %zu waits for rank %zu to add to `%s`, which never does", rank_of(w, r),
+                  d->kind == SUMS ? missing(w, r) : missing_apart(w, r), name);
     else if (d->kind == ENTERS)
         dtm_error(w->context, span, 511, "rank %zu waits for rank %zu at its %lld copies of `%s`, which never comes to as many", rank_of(w, r),
                   missing(w, r), (long long)get(r, d->op)->attributes.copies, name);
@@ -268,22 +431,28 @@ static void refuse(walk *w) {
     if (loops && !first) dtm_help(w->context, "give the loops more `slots` or `buffers`");
 }
 
-bool schedule_walk(const dtm_module *module, dtm_arena *scratch) {
-    walk w = {.context = module->context, .scratch = scratch, .count = module->n_ranks, .good = true};
+static bool walk_all(const dtm_module *module, dtm_arena *scratch, bool quiet) {
+    walk w = {.context = module->context, .scratch = scratch, .count = module->n_ranks, .good = true, .quiet = quiet};
     w.ranks = dtm_arena_alloc(scratch, (w.count + 1) * sizeof *w.ranks);
     w.posted = dtm_arena_alloc(scratch, w.count * w.count * 2 * sizeof *w.posted);
     w.sent = dtm_arena_alloc(scratch, w.count * w.count * 2 * sizeof *w.sent);
     for (size_t r = 0; r < w.count; r++) {
         w.ranks[r] = (walker){.module = module->ranks[r], .loop = dtm_rank_loop(module->ranks[r])};
-        collect(&w, &w.ranks[r], module->ranks[r]->body);
+        collect_all(&w, &w.ranks[r]);
     }
     bool all = w.count == 0;
     for (bool moves = true; moves && w.good;) { /* what a rank may do is never taken back by another, so any order of ranks will do */
         moves = false, all = true;
         for (size_t i = 0; i < w.count; i++)
             for (; next_of(&w.ranks[i]) && step(&w, &w.ranks[i]); w.ranks[i].at++) moves = true;
+        for (size_t i = 0; i < w.count; i++)
+            for (int s = 0; s < DTM_STREAMS_OF_SUMS; s++)
+                while (carry_out(&w, &w.ranks[i], s)) moves = true;
         for (size_t i = 0; i < w.count; i++) all &= !next_of(&w.ranks[i]);
     }
-    if (!all && w.good) refuse(&w);
+    if (!all && w.good && !quiet) refuse(&w);
     return all && w.good;
 }
+
+bool schedule_walk(const dtm_module *module, dtm_arena *scratch) { return walk_all(module, scratch, false); }
+bool schedule_ends(const dtm_module *module, dtm_arena *scratch) { return walk_all(module, scratch, true); }

@@ -134,7 +134,7 @@ static void emit_here(emitter *e, dtm_op op, dtm_region to) {
     for (uint32_t i = 0; i < data->n_operands; i++) {
         dtm_op def = def_of(e, data->operands[i]);
         bool sums = def && e->chunk < 0 && (stage_in_loop(e->s, def) || s->home[data->operands[i]].kind == HOME_SUM);
-        if (def && s->around[op] && s->part[op] == PART_AFTER) emit_add_directions(e, &b, data->operands[i]);
+        if (def && s->around[op] && s->part[op] == PART_AFTER && !emit_is_of_one_direction(e, op)) emit_add_directions(e, &b, data->operands[i]);
         operands[i] = sums ? emit_over_chunks(e, &b, data->operands[i]) : emit_operand(e, op, i);
     }
     if (stage_is_carried(s, op)) operands[0] = e->first[e->chunk][op];

@@ -63,6 +63,8 @@ dtm_value emit_plus(dtm_builder *b, dtm_value x, dtm_value y, const char *name);
 dtm_value emit_over_chunks(emitter *e, dtm_builder *b, dtm_value value);
 /* What this rank (in the loop: this chunk) has of a value that is read as a term. */
 dtm_value emit_term(emitter *e, dtm_builder *b, dtm_op op, dtm_value value);
+/* Whether an operator after the loop is a sum over other axes of what the microbatches of one direction alone made. */
+bool emit_is_of_one_direction(const emitter *e, dtm_op op);
 /* Adds up what the two ranks of a stage accumulated, where it is first read after the loop. */
 void emit_add_directions(emitter *e, dtm_builder *b, dtm_value value);
 /* The sum over ranks of a value, or a weight's copy, where it is wanted. */

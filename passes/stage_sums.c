@@ -115,12 +115,25 @@ static dtm_value add_over_ranks(emitter *e, dtm_builder *b, dtm_value value, dtm
     return sum_over(e, b, value, adds ? term : 0, members, "stages on several ranks have a part in it");
 }
 
-/* What the copies of a stage on two ranks accumulated, each for the microbatches of its direction, is added up where it is
- * first read after the loop. */
-void emit_add_directions(emitter *e, dtm_builder *b, dtm_value value) {
+/* Whether a value has the microbatches of one direction alone. The ranks of other axes may have added up theirs: either sum may
+ * come first. */
+static bool is_of_one_direction(const emitter *e, dtm_value value) {
     const stages *s = e->s;
     dtm_op def = def_of(e, value);
-    if (stage_directions(s) < 2 || !stage_in_loop(s, def) || !s->around[def] || e->added[e->chunk + 1][value]) return;
+    if (stage_directions(s) < 2 || !def || !s->around[def]) return false;
+    return stage_in_loop(s, def) || emit_is_of_one_direction(e, def);
+}
+
+bool emit_is_of_one_direction(const emitter *e, dtm_op op) {
+    const dtm_op_data *data = get(e, op);
+    return data->kind == DTM_OP_ALL_REDUCE && e->s->part[op] == PART_AFTER && is_of_one_direction(e, data->operands[0]);
+}
+
+/* What the copies of a stage on two ranks accumulated, each for the microbatches of its direction, is added up where it is
+ * first read after the loop, but by the sum over other axes, which may start while the loop runs. */
+void emit_add_directions(emitter *e, dtm_builder *b, dtm_value value) {
+    const stages *s = e->s;
+    if (!is_of_one_direction(e, value) || e->added[e->chunk + 1][value]) return;
     e->added[e->chunk + 1][value] = true;
     bool *members = dtm_arena_alloc(s->scratch, (size_t)s->n_ranks);
     stage_holders(s, stage_of_chunk(e, e->chunk), members);

@@ -16,8 +16,7 @@
  *            other ranks
  *   start    fills weights (init, or a file) and states; runs the first `n_start` instructions, once
  *   step     runs the other instructions; nothing is allocated
- *
- * What stays for later work and is zero today: `stream`. */
+ */
 #ifndef DTM_PLAN_H
 #define DTM_PLAN_H
 
@@ -330,8 +329,9 @@ typedef struct dtm_plan_instruction {
     const char *name; /* of the first value it sets, "layer/p": for --profile, --trace and the watchdog */
     const char *file; /* NULL: the root file */
     uint32_t line;    /* of the source; 0: none */
-    uint32_t stream;
+    uint32_t stream;     /* COLLECTIVE that is carried out apart: on which stream of the rank, from 0 */
     uint32_t records;    /* COLLECTIVE: its event, from 1: it is started, and carried out apart; 0: waited for at once */
+    uint32_t after;      /* the event of one, carried out apart too, that this one goes on from; 0: none */
     dtm_plan_list waits; /* events that must have ended before: all that was started of them */
     bool last;           /* run in the last microbatch alone (in a timeline: the last call) */
     /* So many instructions that follow are run with it in steps around the ring of a collective: of an all_gather the products

@@ -238,6 +238,7 @@ static void add_instruction(hasher *h, uint32_t at) {
     add_text(h, i->name);
     add(h, i->stream);
     add(h, i->records);
+    add(h, i->after);
     add(h, i->last);
     add(h, i->steps);
     for (uint32_t w = 0, n = at_most(h, i->waits.count, MOST_ITEMS); w < n; w++) add(h, i->waits.items[w]);

@@ -1,4 +1,4 @@
-/* Products in steps around the ring of a collective, which the progress thread carries out meanwhile:
+/* Products in steps around the ring of a collective, which a stream carries out meanwhile:
  *
  *     gather, then products            products, then scatter
  *     own rows      | block 1 comes    rows for the member before  | are sent on

@@ -23,7 +23,7 @@ typedef struct event {
 } event;
 
 struct dtm_trace {
-    pthread_mutex_t lock; /* of the ring: the progress thread reports what it has done */
+    pthread_mutex_t lock; /* of the ring: streams report what they have done */
     event *ring;
     int64_t count; /* of all, those that were dropped too */
     event open[DEPTH];
@@ -59,7 +59,7 @@ static void observe(void *argument, const dtm_transmission *sent) {
         const char *name = *sent->note ? sent->note : sent->label ? sent->label : sent->name;
         snprintf(e.name, sizeof e.name, "%.30s to rank %d", name, sent->peer);
     } else {
-        e.category = sent->background ? "collective, started" : "collective";
+        e.category = sent->stream ? "collective, started" : "collective";
         snprintf(e.name, sizeof e.name, "%s", sent->label ? sent->label : sent->name);
     }
     keep(rank->trace, &e);

@@ -1,7 +1,7 @@
 /* The walk through a plan's instructions: loops, and the calls of a pipeline's timeline. The calls of a pair are two walks that
  * take turns: one goes on until it has to wait for another rank, and then the other does,
  *
- *     forward   product, all_reduce ..........., product, ..        the all_reduce is carried out by the rank's progress thread
+ *     forward   product, all_reduce ..........., product, ..        the all_reduce is carried out by a stream of the rank
  *     backward                    product, product, all_reduce ..   while this rank computes the other part
  *
  * whatever the instructions are. Who goes on when depends on the plan alone, so ranks that share a plan come to their

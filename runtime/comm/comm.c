@@ -35,7 +35,7 @@ bool dtm_comm_init(dtm_comm *comm, const dtm_transport *transport, void *state, 
     comm->deadline = 600;
     comm->linked = true;
     pthread_mutex_init(&comm->lock, NULL);
-    dtm_progress_init(&comm->progress);
+    dtm_progress_init(comm);
     int *ranks = malloc((size_t)size * sizeof *ranks);
     if (!ranks) return dtm_status_fail(status, "out of memory for the list of %d ranks", size);
     for (int i = 0; i < size; i++) ranks[i] = i;
@@ -56,7 +56,7 @@ static void group_free(dtm_group *group) {
 }
 
 bool dtm_comm_quiet(dtm_comm *comm) {
-    comm->progress.quiet = true;
+    for (int s = 0; s < DTM_STREAMS; s++) comm->streams[s].quiet = true;
     comm->transport->withdraw(comm);
     dtm_progress_end(comm);
     return comm->transport->withdraw(comm);
@@ -93,10 +93,7 @@ void dtm_comm_release(dtm_comm *comm) {
         group_free(group);
     }
     pthread_mutex_destroy(&comm->lock);
-    pthread_mutex_destroy(&comm->progress.lock);
-    pthread_cond_destroy(&comm->progress.work);
-    pthread_cond_destroy(&comm->progress.done);
-    pthread_cond_destroy(&comm->progress.step);
+    dtm_progress_release(comm);
 }
 
 void dtm_comm_close(dtm_comm *comm) {
@@ -395,7 +392,7 @@ static void observe_collective(dtm_comm *comm, const dtm_lane_state *state) {
     dtm_transmission done = {.label = state->operation.name, .name = state->kind, .group = state->operation.group,
                              .note = "", .peer = -1, .bytes = state->sent - state->sent_before, .microbatch = -1,
                              .started = state->operation.started, .ended = dtm_comm_now(),
-                             .background = lane_of_thread == LANE_PROGRESS};
+                             .stream = lane_of_thread};
     comm->observer(comm->observer_argument, &done);
 }
 

@@ -12,10 +12,10 @@
  * Messages are matched by (source, group tag, order). Members of a group issue its operations in the same order, one at
  * a time; operations of groups with different tags do not disturb each other. Empty messages are not sent.
  *
- * A rank's operations may come from any of its threads, but from one at a time. Beside it the rank has a progress thread
- * (progress.c), for what is started and waited for later: it carries out started collectives, and keeps messages of `mpi`
- * moving. It sleeps while there is nothing of that kind. Its collectives have tags of their own, so that they disturb
- * none of the rank's other operations.
+ * A rank's operations may come from any of its threads, but from one at a time. Beside it the rank has streams (progress.c),
+ * for what is started and waited for later: a thread each, which carries out started collectives one after another; that of
+ * stream 0 also keeps messages of `mpi` moving. It is begun by the first such thing and sleeps while there is nothing. What
+ * streams do has tags of their own, so that it disturbs neither the rank's other operations nor other streams.
  *
  * While a rank waits it watches itself: after `deadline` seconds in one operation it asks the group's other members who
  * has arrived, reports that in one line, and ends all ranks. */
@@ -173,7 +173,9 @@ bool dtm_all_to_all(dtm_group *group, dtm_algorithm algorithm, const void *input
                     void *output, const int64_t *receive_bytes, dtm_status *status);
 bool dtm_broadcast(dtm_group *group, dtm_algorithm algorithm, void *data, int64_t bytes, int root, dtm_status *status);
 
-/* ---- started collectives: the rank goes on while its progress thread carries them out, one after another ---- */
+/* ---- started collectives: the rank goes on while one of its streams carries them out ---- */
+
+enum { DTM_STREAMS = 3 };
 
 /* The owner keeps it, and all memory that was given, in place until dtm_collective_wait has returned. */
 typedef struct dtm_collective_request {
@@ -187,6 +189,8 @@ typedef struct dtm_collective_request {
     void *output, *scratch;
     int64_t count;
     const int64_t *counts, *receive_counts; /* receive_counts: of all_to_all alone */
+    int stream;
+    struct dtm_collective_request *after; /* NULL, or another without which it does not begin */
     const char *label;
     int64_t microbatch;
     double started, ended; /* when it was carried out */
@@ -198,8 +202,8 @@ typedef struct dtm_collective_request {
     dtm_status status;
 } dtm_collective_request;
 
-/* All ranks start those that they share in one order, whatever the groups: a rank carries them out in the order in which
- * it starts them. Labels are as for other operations. */
+/* All ranks start those that they share on one stream, and there in one order, whatever the groups: a rank carries them out in
+ * the order in which it starts them. Labels are as for other operations. */
 bool dtm_all_reduce_start(dtm_group *group, dtm_algorithm algorithm, dtm_reduction reduction, dtm_reduce_type type,
                           const void *input, void *output, int64_t count, void *scratch,
                           dtm_collective_request *request, dtm_status *status);
@@ -216,6 +220,9 @@ bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status);
  * i - 2, .., i of the input as it is made, and it is sent or added no sooner; in all_gather the block of member i - 1, i - 2, ..
  * is there once that many have come. False: it has failed. */
 void dtm_group_step(dtm_group *group);
+/* The stream of the next that is started on the group, 0 if it is not said, and another that has been started, without which it
+ * does not begin: it takes what that one makes (NULL: none). */
+void dtm_group_stream(dtm_group *group, int stream, dtm_collective_request *after);
 void dtm_collective_give(dtm_collective_request *request);
 bool dtm_collective_come(dtm_collective_request *request, int blocks, dtm_status *status);
 
@@ -231,7 +238,7 @@ typedef struct dtm_transmission {
     int peer; /* a world rank; -1: a collective */
     int64_t bytes, microbatch; /* bytes: of a collective, those that this rank sent */
     double started, ended;
-    bool background; /* by the progress thread */
+    int stream; /* that carried it out, from 1; 0: the rank itself */
 } dtm_transmission;
 typedef void dtm_observer(void *argument, const dtm_transmission *transmission);
 void dtm_comm_observe(dtm_comm *comm, dtm_observer *observer, void *argument);
@@ -257,7 +264,7 @@ void dtm_comm_set_deadline(dtm_comm *comm, double seconds);
 void dtm_group_label(dtm_group *group, const char *label);
 /* The microbatch that the next operations on this group are for; -1: none. */
 void dtm_group_microbatch(dtm_group *group, int64_t microbatch);
-/* A snapshot of the current operation, from any thread, else of the progress thread's; false if there is none. */
+/* A snapshot of the current operation, from any thread, else of a stream's; false if there is none. */
 bool dtm_comm_current(dtm_comm *comm, dtm_operation *out);
 
 #endif

@@ -246,9 +246,10 @@ static bool overdue(dtm_comm *comm, double started) {
     return comm->deadline > 0 && dtm_comm_now() - started > comm->deadline;
 }
 
-/* Whether the progress thread is to give up. */
-static bool given_up(const dtm_comm *comm) {
-    return comm->progress.quiet && dtm_lane_of_thread() == LANE_PROGRESS;
+/* Whether the calling thread, of a stream, is to give up. */
+static bool given_up(dtm_comm *comm) {
+    const dtm_progress *stream = dtm_progress_of_thread(comm);
+    return stream && stream->quiet;
 }
 
 static bool is_over(const dtm_request *request) {

@@ -3,7 +3,7 @@
  * ints in MPI.
  *
  * Waiting is a loop of MPI_Test, so that a rank that waits can look at the clock and answer the others. What was started
- * and is not waited for is tested by the progress thread, as MPI moves messages only within its calls; the two threads
+ * and is not waited for is tested by the thread of a stream, as MPI moves messages only within its calls; the threads
  * take turns in MPI by a lock (MPI_THREAD_SERIALIZED). Ranks talk on a communicator of their own, only when something is
  * wrong:
  *
@@ -263,12 +263,12 @@ static void nap(void) {
     nanosleep(&(struct timespec){0, 50000}, NULL);
 }
 
-/* Called when a test found nothing: spins, then yields, then naps; looks at control messages and the deadline. The progress
- * thread naps at once, as the rank computes, unless the rank waits for it. */
+/* Called when a test found nothing: spins, then yields, then naps; looks at control messages and the deadline. A
+ * stream naps at once, as the rank computes, unless the rank waits for it. */
 static bool be_patient(dtm_comm *comm, patience *p, dtm_status *status) {
-    bool behind = dtm_lane_of_thread() == LANE_PROGRESS;
-    if (behind && comm->progress.quiet) return dtm_status_echo(status);
-    bool naps = behind && !comm->progress.hurries;
+    const dtm_progress *stream = dtm_progress_of_thread(comm);
+    if (stream && stream->quiet) return dtm_status_echo(status);
+    bool naps = stream && !stream->hurries;
     if (!naps && p->spins++ < SPINS) {
         if (p->spins > 50) sched_yield();
         return true;

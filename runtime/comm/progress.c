@@ -1,11 +1,11 @@
-/* The progress thread of a rank: it carries out collectives that were started, in their order, and while there are none it
- * moves messages that were started and not yet waited for, where a transport does not do so by itself. It is begun by the
- * first such thing, sleeps on a condition while there is nothing, and naps between two looks, so that it takes next to
- * nothing from the cores that compute.
+/* The streams of a rank: the thread of each carries out collectives that were started on it, in their order. That of stream 0
+ * also moves messages that were started and not yet waited for, while it has nothing else to do, where a transport does not
+ * do so by itself. A thread is begun by the first such thing, sleeps on a condition while there is nothing, and naps between
+ * two looks, so that it takes next to nothing from the cores that compute.
  *
  *     the rank      start --> queue                wait: sleeps until done
  *                               |                     ^
- *     its thread                +--> all_reduce .. ---+     nap, poll, nap, poll ..          */
+ *     its stream                +--> all_reduce .. ---+     nap, poll, nap, poll ..          */
 #include "runtime/comm/transport.h"
 
 #include <sched.h>
@@ -17,12 +17,31 @@
 static const double NAP_LEAST = 1e-4, NAP_MOST = 1e-3, NAP_PART = 1. / 16;
 enum { SLACK_NANOSECONDS = 1000 };
 
-void dtm_progress_init(dtm_progress *progress) {
-    pthread_mutex_init(&progress->lock, NULL);
-    pthread_cond_init(&progress->work, NULL);
-    pthread_cond_init(&progress->done, NULL);
-    pthread_cond_init(&progress->step, NULL);
-    progress->last = &progress->first;
+void dtm_progress_init(dtm_comm *comm) {
+    for (int s = 0; s < DTM_STREAMS; s++) {
+        dtm_progress *p = &comm->streams[s];
+        pthread_mutex_init(&p->lock, NULL);
+        pthread_cond_init(&p->work, NULL);
+        pthread_cond_init(&p->done, NULL);
+        pthread_cond_init(&p->step, NULL);
+        p->last = &p->first;
+        p->comm = comm;
+        p->lane = LANE_STREAM + s;
+    }
+}
+
+void dtm_progress_release(dtm_comm *comm) {
+    for (int s = 0; s < DTM_STREAMS; s++) {
+        pthread_mutex_destroy(&comm->streams[s].lock);
+        pthread_cond_destroy(&comm->streams[s].work);
+        pthread_cond_destroy(&comm->streams[s].done);
+        pthread_cond_destroy(&comm->streams[s].step);
+    }
+}
+
+dtm_progress *dtm_progress_of_thread(dtm_comm *comm) {
+    int lane = dtm_lane_of_thread();
+    return lane >= LANE_STREAM ? &comm->streams[lane - LANE_STREAM] : NULL;
 }
 
 /* ---- the thread ---- */
@@ -55,18 +74,31 @@ static bool carry_out(dtm_collective_request *r, dtm_status *status) {
     }
 }
 
-static void run_first(dtm_comm *comm) {
-    dtm_progress *p = &comm->progress;
+static dtm_progress *stream_of(const dtm_collective_request *request) { return &request->group->comm->streams[request->stream]; }
+
+/* Until it has been carried out, by its own stream, which carries out all that it has been given; false: that failed. */
+static bool has_ended(dtm_collective_request *request) {
+    dtm_progress *p = stream_of(request);
+    pthread_mutex_lock(&p->lock);
+    while (!request->done) pthread_cond_wait(&p->done, &p->lock);
+    bool good = !request->status.failed;
+    pthread_mutex_unlock(&p->lock);
+    return good;
+}
+
+static void run_first(dtm_progress *p) {
+    dtm_comm *comm = p->comm;
     dtm_collective_request *request = p->first;
     bool failed = p->failed || p->ends;
     pthread_mutex_unlock(&p->lock);
-    int64_t sent = comm->lanes[LANE_PROGRESS].sent;
+    int64_t sent = comm->lanes[p->lane].sent;
     dtm_status status = {0};
+    if (request->after && !has_ended(request->after)) failed = true;
     request->started = dtm_comm_now();
     bool ok = failed ? dtm_status_echo(&status) : carry_out(request, &status);
     dtm_lane(request->group)->stepped = NULL;
     request->ended = dtm_comm_now();
-    request->sent = comm->lanes[LANE_PROGRESS].sent - sent;
+    request->sent = comm->lanes[p->lane].sent - sent;
     pthread_mutex_lock(&p->lock);
     p->first = request->next;
     if (!p->first) p->last = &p->first;
@@ -78,8 +110,8 @@ static void run_first(dtm_comm *comm) {
 }
 
 /* `polls` is cleared before the look, so that what is started during it is not forgotten. */
-static void look(dtm_comm *comm) {
-    dtm_progress *p = &comm->progress;
+static void look(dtm_progress *p) {
+    dtm_comm *comm = p->comm;
     double nap = NAP_PART * (dtm_comm_now() - p->moved);
     bool done = false;
     p->polls = false;
@@ -93,18 +125,17 @@ static void look(dtm_comm *comm) {
 }
 
 static void *run(void *argument) {
-    dtm_comm *comm = argument;
-    dtm_progress *p = &comm->progress;
-    dtm_lane_set(LANE_PROGRESS);
+    dtm_progress *p = argument;
+    dtm_lane_set(p->lane);
     leave_core();
     pthread_mutex_lock(&p->lock);
     for (;;) {
         if (p->first)
-            run_first(comm);
+            run_first(p);
         else if (p->ends)
             break;
         else if (p->polls)
-            look(comm);
+            look(p);
         else
             pthread_cond_wait(&p->work, &p->lock);
     }
@@ -113,12 +144,12 @@ static void *run(void *argument) {
 }
 
 /* With the lock. */
-static bool begin(dtm_comm *comm, dtm_status *status) {
-    dtm_progress *p = &comm->progress;
+static bool begin(dtm_progress *p, dtm_status *status) {
+    int rank = p->comm->rank;
     if (p->started) return true;
-    if (p->ends) return dtm_status_fail(status, "rank %d starts an operation after its end", comm->rank);
-    int error = pthread_create(&p->thread, NULL, run, comm);
-    if (error) return dtm_status_fail_errno(status, error, "cannot start the progress thread of rank %d", comm->rank);
+    if (p->ends) return dtm_status_fail(status, "rank %d starts an operation after its end", rank);
+    int error = pthread_create(&p->thread, NULL, run, p);
+    if (error) return dtm_status_fail_errno(status, error, "cannot start the thread of a stream of rank %d", rank);
     p->started = true;
     return true;
 }
@@ -126,9 +157,9 @@ static bool begin(dtm_comm *comm, dtm_status *status) {
 /* ---- for the rank ---- */
 
 bool dtm_progress_wake(dtm_comm *comm, dtm_status *status) {
-    dtm_progress *p = &comm->progress;
+    dtm_progress *p = &comm->streams[0];
     pthread_mutex_lock(&p->lock);
-    bool ok = begin(comm, status);
+    bool ok = begin(p, status);
     if (!p->polls) pthread_cond_signal(&p->work);
     p->polls = true;
     p->moved = dtm_comm_now();
@@ -136,8 +167,7 @@ bool dtm_progress_wake(dtm_comm *comm, dtm_status *status) {
     return ok;
 }
 
-void dtm_progress_end(dtm_comm *comm) {
-    dtm_progress *p = &comm->progress;
+static void end(dtm_progress *p) {
     pthread_mutex_lock(&p->lock);
     bool started = p->started;
     p->ends = true;
@@ -148,8 +178,12 @@ void dtm_progress_end(dtm_comm *comm) {
     if (started) pthread_join(p->thread, NULL);
 }
 
+void dtm_progress_end(dtm_comm *comm) {
+    for (int s = 0; s < DTM_STREAMS; s++) end(&comm->streams[s]);
+}
+
 static bool start(dtm_group *group, dtm_collective_request *request, dtm_status *status) {
-    dtm_progress *p = &group->comm->progress;
+    dtm_progress *p = &group->comm->streams[dtm_lane(group)->stream];
     dtm_pace_before(group->comm);
     request->next = NULL;
     request->group = group;
@@ -157,9 +191,13 @@ static bool start(dtm_group *group, dtm_collective_request *request, dtm_status 
     request->microbatch = dtm_lane(group)->microbatch;
     request->done = false;
     request->in_steps = dtm_lane(group)->stepping;
+    request->stream = dtm_lane(group)->stream;
     dtm_lane(group)->stepping = false;
+    request->after = dtm_lane(group)->after;
+    dtm_lane(group)->stream = 0;
+    dtm_lane(group)->after = NULL;
     pthread_mutex_lock(&p->lock);
-    bool ok = begin(group->comm, status);
+    bool ok = begin(p, status);
     if (ok) {
         *p->last = request;
         p->last = &request->next;
@@ -203,7 +241,7 @@ bool dtm_all_to_all_start(dtm_group *group, dtm_algorithm algorithm, const void 
 }
 
 bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status) {
-    dtm_progress *p = &request->group->comm->progress;
+    dtm_progress *p = stream_of(request);
     dtm_pace_before(request->group->comm);
     pthread_mutex_lock(&p->lock);
     p->hurries = true;
@@ -219,9 +257,13 @@ bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status) {
 /* ---- in steps ---- */
 
 void dtm_group_step(dtm_group *group) { dtm_lane(group)->stepping = true; }
+void dtm_group_stream(dtm_group *group, int stream, dtm_collective_request *after) {
+    dtm_lane(group)->stream = stream;
+    dtm_lane(group)->after = after;
+}
 
 void dtm_collective_give(dtm_collective_request *request) {
-    dtm_progress *p = &request->group->comm->progress;
+    dtm_progress *p = stream_of(request);
     pthread_mutex_lock(&p->lock);
     request->given++;
     pthread_cond_broadcast(&p->step);
@@ -229,7 +271,7 @@ void dtm_collective_give(dtm_collective_request *request) {
 }
 
 bool dtm_collective_come(dtm_collective_request *request, int blocks, dtm_status *status) {
-    dtm_progress *p = &request->group->comm->progress;
+    dtm_progress *p = stream_of(request);
     pthread_mutex_lock(&p->lock);
     while (request->come < blocks && !request->done) pthread_cond_wait(&p->done, &p->lock);
     bool failed = request->done && request->status.failed;
@@ -240,8 +282,8 @@ bool dtm_collective_come(dtm_collective_request *request, int blocks, dtm_status
 
 bool dtm_step_given(dtm_group *group, int blocks) {
     dtm_collective_request *request = dtm_lane(group)->stepped;
-    dtm_progress *p = &group->comm->progress;
     if (!request) return true;
+    dtm_progress *p = stream_of(request);
     pthread_mutex_lock(&p->lock);
     while (request->given < blocks && !p->ends) pthread_cond_wait(&p->step, &p->lock);
     bool given = request->given >= blocks;
@@ -251,8 +293,8 @@ bool dtm_step_given(dtm_group *group, int blocks) {
 
 void dtm_step_come(dtm_group *group) {
     dtm_collective_request *request = dtm_lane(group)->stepped;
-    dtm_progress *p = &group->comm->progress;
     if (!request) return;
+    dtm_progress *p = stream_of(request);
     pthread_mutex_lock(&p->lock);
     request->come++;
     pthread_cond_broadcast(&p->done);

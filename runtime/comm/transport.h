@@ -25,8 +25,9 @@ typedef struct dtm_transport {
     void (*close)(dtm_comm *comm);
 } dtm_transport;
 
-/* Who acts: the rank's own thread, or its progress thread. Each has its own tags, labels and record of what it does. */
-enum { LANE_OWN, LANE_PROGRESS, DTM_LANES };
+/* Who acts: the rank's own thread, or the thread of one of its streams. Each has its own tags, labels and record of what it
+ * does. */
+enum { LANE_OWN, LANE_STREAM, DTM_LANES = LANE_STREAM + DTM_STREAMS };
 /* Of the calling thread. */
 int dtm_lane_of_thread(void);
 void dtm_lane_set(int lane);
@@ -40,6 +41,8 @@ typedef struct dtm_group_lane {
     dtm_request *requests;    /* 2 * size, for a collective that talks to all */
     _Atomic int64_t *sent, *received; /* messages to and from each member that were started */
     bool stepping;                   /* the next that is started */
+    int stream;                      /* of the next that is started */
+    dtm_collective_request *after;   /* the same */
     dtm_collective_request *stepped; /* that it carries out in steps, or NULL */
 } dtm_group_lane;
 
@@ -70,8 +73,10 @@ typedef struct dtm_lane_state {
 bool dtm_step_given(dtm_group *group, int blocks);
 void dtm_step_come(dtm_group *group);
 
-/* progress.c */
+/* A stream (progress.c). */
 typedef struct dtm_progress {
+    dtm_comm *comm;
+    int lane;
     pthread_mutex_t lock; /* of the rest */
     pthread_cond_t work, done, step;
     pthread_t thread;
@@ -91,7 +96,7 @@ struct dtm_comm {
     dtm_group *world;
     pthread_mutex_t lock; /* of groups and lanes */
     dtm_lane_state lanes[DTM_LANES];
-    dtm_progress progress;
+    dtm_progress streams[DTM_STREAMS];
     dtm_observer *observer;
     void *observer_argument;
     bool pretends, linked;
@@ -140,10 +145,13 @@ bool dtm_watchdog_fail(dtm_comm *comm, const signed char *arrived, dtm_status *s
 
 /* ---- progress.c ---- */
 
-void dtm_progress_init(dtm_progress *progress);
+void dtm_progress_init(dtm_comm *comm);
 /* There is something to poll. */
 bool dtm_progress_wake(dtm_comm *comm, dtm_status *status);
-/* Ends the thread; what it has not done fails. */
+/* Ends the threads; what they have not done fails. */
 void dtm_progress_end(dtm_comm *comm);
+void dtm_progress_release(dtm_comm *comm);
+/* The stream that the calling thread is of; NULL: it is the rank's own. */
+dtm_progress *dtm_progress_of_thread(dtm_comm *comm);
 
 #endif

@@ -1,0 +1,132 @@
+/* overlap, sums along a pipeline: of a weight that several stages have, of a stage that lies on two ranks. Each rank that takes part
+ * has a program of its own, so where one has started a sum another may still have long to go. On a stream sums go one after
+ * another, so all ranks must start those that they share in one order, which their timelines decide: in both directions (dualpipe)
+ * the two ranks of a stage complete it at one time, and so have the same order, layer by layer in their last backward passes.
+ *
+ *     rank 0    .. stage 3 is complete, its sums start, ..  stage 0 is complete, its sums start
+ *     rank 3    .. stage 3 is complete, its sums start, ..  stage 0 is complete, its sums start
+ *
+ * What is chosen is walked through with all that the ranks do (schedule_walk.c). If they would stand still, sums are taken part
+ * by part, each on the first stream with which all come to an end; those with none stay where they stand. */
+#include "passes/overlap_sums.h"
+#include "ir/calls.h"
+#include "ir/fault.h"
+#include "ir/storage.h"
+#include "passes/schedule.h"
+
+#include <stdlib.h>
+
+/* One sum, on all ranks that take part in it. */
+typedef struct shared_sum {
+    dtm_string name, members;
+    dtm_op *on; /* by rank; 0: it has no part in it */
+    int64_t stage; /* the lowest of those whose part it starts with */
+    bool hidden, repeats; /* repeats: in each copy of a repeat */
+} shared_sum;
+
+typedef struct chooser {
+    dtm_module *module;
+    dtm_arena *arena;
+    shared_sum *sums;
+    size_t count, capacity;
+} chooser;
+
+static shared_sum *sum_of(chooser *c, const dtm_module *rank, dtm_op op) {
+    const dtm_op_data *data = &rank->ops[op];
+    dtm_string name = rank->values[data->results[0]].name;
+    for (size_t i = 0; i < c->count; i++)
+        if (c->sums[i].name == name && c->sums[i].members == data->attributes.members) return &c->sums[i];
+    shared_sum made = {name, data->attributes.members, dtm_arena_alloc(c->arena, c->module->n_ranks * sizeof(dtm_op)), INT64_MAX, false, false};
+    DTM_PUSH(c->arena, c->sums, c->count, c->capacity, made);
+    return &c->sums[c->count - 1];
+}
+
+/* The stage whose region in the loop an operator stands in; -1: none. */
+static int64_t stage_around(const dtm_module *rank, dtm_op op) {
+    dtm_op region = dtm_called_region(rank, op);
+    return region ? (int64_t)rank->ops[region].attributes.number[DTM_REGION_STAGE] : -1;
+}
+
+/* What one packs for a copy of a repeat would have to be gone before the next one is, when the others may not have come to it. */
+static bool may_start(const dtm_module *rank, dtm_op op) {
+    dtm_staging staging = dtm_staging_of(rank, op);
+    bool packs = staging.in_bytes >= 0 || staging.out_bytes >= 0;
+    return dtm_early_place(rank, op) && !(packs && dtm_enclosing(rank, op, DTM_OP_REPEAT));
+}
+
+static void find_sums(chooser *c, bool *const *may) {
+    for (size_t r = 0; r < c->module->n_ranks; r++) {
+        dtm_module *rank = c->module->ranks[r];
+        dtm_op_list ops = dtm_ops_in_order(rank, c->arena);
+        for (size_t i = 0; i < ops.count; i++) {
+            dtm_op op = ops.items[i];
+            const dtm_op_data *data = &rank->ops[op];
+            if (data->kind != DTM_OP_ALL_REDUCE || !dtm_along_pipeline(rank, data) || !may_start(rank, op)) continue;
+            shared_sum *sum = sum_of(c, rank, op);
+            int64_t stage = stage_around(rank, dtm_early_place(rank, op));
+            sum->on[r] = op;
+            sum->hidden |= may[r][op];
+            sum->repeats |= dtm_enclosing(rank, op, DTM_OP_REPEAT) != 0;
+            if (stage >= 0 && stage < sum->stage) sum->stage = stage;
+        }
+    }
+}
+
+/* Hidden on one of its ranks, and able to start before its place on all. */
+static bool is_good(const chooser *c, const shared_sum *sum) {
+    for (size_t r = 0; r < c->module->n_ranks; r++) {
+        const dtm_op_data named = {.attributes.members = sum->members};
+        if (dtm_is_member(c->module->ranks[r], &named, (int64_t)r) && !sum->on[r]) return false;
+    }
+    return sum->hidden;
+}
+
+/* Of sums [begin, end); 0: not apart. */
+static void put(const chooser *c, size_t begin, size_t end, int stream) {
+    for (size_t i = begin; i < end; i++)
+        for (size_t r = 0; r < c->module->n_ranks; r++)
+            if (c->sums[i].on[r]) c->module->ranks[r]->ops[c->sums[i].on[r]].attributes.number[DTM_COLLECTIVE_APART] = stream;
+}
+
+/* Those of a repeat start together, copy by copy. */
+static bool start_together(const shared_sum *x, const shared_sum *y) {
+    return x->repeats && y->repeats && x->stage == y->stage && x->members == y->members;
+}
+
+static size_t end_of_part(const chooser *c, size_t begin) {
+    size_t end = begin + 1;
+    while (end < c->count && start_together(&c->sums[begin], &c->sums[end])) end++;
+    return end;
+}
+
+static int compare_sums(const void *a, const void *b) {
+    const shared_sum *x = a, *y = b;
+    if (x->repeats != y->repeats) return x->repeats ? -1 : 1;
+    if (x->stage != y->stage) return x->stage < y->stage ? -1 : 1;
+    if (x->members != y->members) return x->members < y->members ? -1 : 1;
+    return x->name < y->name ? -1 : x->name > y->name;
+}
+
+void dtm_overlap_sums(dtm_module *module, bool *const *may) {
+    chooser c = {.module = module, .arena = dtm_arena_create()};
+    if (module->n_ranks) find_sums(&c, may);
+    size_t good = 0;
+    for (size_t i = 0; i < c.count; i++)
+        if (is_good(&c, &c.sums[i])) c.sums[good++] = c.sums[i];
+    c.count = good;
+    if (c.count) qsort(c.sums, c.count, sizeof *c.sums, compare_sums);
+    put(&c, 0, c.count, DTM_FIRST_STREAM_OF_SUMS);
+    if (c.count && !dtm_fault(101) && !schedule_ends(module, c.arena)) {
+        put(&c, 0, c.count, 0);
+        for (size_t i = 0, end; i < c.count; i = end) {
+            end = end_of_part(&c, i);
+            bool ends = false;
+            for (int k = 0; k < DTM_STREAMS_OF_SUMS && !ends; k++) {
+                put(&c, i, end, DTM_FIRST_STREAM_OF_SUMS + k);
+                ends = schedule_ends(module, c.arena);
+            }
+            if (!ends) put(&c, i, end, 0);
+        }
+    }
+    dtm_arena_destroy(c.arena);
+}
