@@ -391,7 +391,7 @@ static void lower_collective(dtm_generator *g, dtm_op op) {
         dtm_op before = dtm_goes_on_from(module_of(g), op);
         instruction->records = g->event_of[op] = ++g->n_events;
         instruction->stream = (uint32_t)data->attributes.number[DTM_COLLECTIVE_APART] - 1;
-        instruction->after = before && !dtm_fault(102) ? g->event_of[before] : 0;
+        instruction->after = before ? g->event_of[before] : 0;
     }
     bool ring = made.algorithm != DTM_ALGORITHM_PAIRWISE && !apart && made.count == 1;
     instruction->steps = ring && dtm_is_in_steps(module_of(g), op);

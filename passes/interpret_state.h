@@ -105,7 +105,8 @@ typedef struct dtm_run {
     uint32_t *owner_of;  /* [slot]: slot + 1, 0: not in the arena */
     int64_t *address_of; /* [slot]: where the bytes lie that it stands for */
     bool *stored;       /* [slot]: a variable whose new value has taken its place */
-    dtm_op *early;      /* [op]: a collective that is started when this unit is done, or with the collective that it is, or 0 */
+    dtm_op *early;      /* [op]: the last of the collectives that are started when this unit is done, or 0 */
+    dtm_op *early_next; /* [op]: another one that is started with it, or 0 */
     dtm_on_its_way *on_their_way; /* interpret_apart.c */
     size_t n_on_their_way, cap_on_their_way;
     int64_t *apart_offset;        /* [op]: where the workspace of what is carried out apart lies */

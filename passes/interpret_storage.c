@@ -24,10 +24,11 @@ bool dtm_storage_begin(dtm_run *run) {
     run->address_of = dtm_arena_alloc(run->arena, run->n_slots * sizeof *run->address_of);
     run->stored = dtm_arena_alloc(run->arena, run->n_slots * sizeof *run->stored);
     run->early = dtm_arena_alloc(run->arena, run->module->n_ops * sizeof *run->early);
+    run->early_next = dtm_arena_alloc(run->arena, run->module->n_ops * sizeof *run->early_next);
     for (dtm_op op = 1; op < run->module->n_ops; op++) {
         dtm_op place = dtm_is_apart(run->module, op) ? dtm_early_place(run->module, op) : 0;
         if (!place) continue;
-        run->early[op] = run->early[place];
+        run->early_next[op] = run->early[place];
         run->early[place] = op;
     }
     dtm_apart_begin(run);
@@ -90,7 +91,7 @@ void dtm_storage_write(dtm_run *run, dtm_value value, size_t slot) {
 /* In place it is written when its operand has been read. Of sums over microbatches the last has to be there. */
 bool dtm_storage_start(dtm_run *run, dtm_op unit) {
     if (!checked(run)) return true;
-    for (dtm_op at = run->early[unit]; at && !run->failed; at = run->early[at]) {
+    for (dtm_op at = run->early[unit]; at && !run->failed; at = run->early_next[at]) {
         const dtm_op_data *op = &run->module->ops[at];
         for (uint32_t i = 0; i < op->n_results; i++) {
             size_t from = dtm_run_slot(run, op, op->operands[i]), to = dtm_run_slot(run, op, op->results[i]);

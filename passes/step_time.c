@@ -1,5 +1,6 @@
 /* How long a step takes (step_time.h). What a rank does outside its loop over microbatches is a row of events (step_walk.h), and so is
- * what is carried out apart of it; ranks wait for each other at collectives along the pipeline's axis. */
+ * what is carried out apart of it; ranks wait for each other at collectives along the pipeline's axis, on a stream too if these
+ * are carried out apart. */
 #include "passes/step_time.h"
 #include "ir/calls.h"
 #include "ir/storage.h"
@@ -8,6 +9,7 @@
 #include "passes/step_walk.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct rank_rows {
@@ -117,7 +119,10 @@ static rank_rows rows_of(const dtm_module *module, bool timed, size_t n_ranks, d
     w.early = dtm_arena_alloc(arena, module->n_ops * sizeof *w.early);
     w.thing = dtm_arena_alloc(arena, module->n_ops * sizeof *w.thing);
     for (dtm_op op = 1; op < module->n_ops; op++) {
-        if (!dtm_is_apart(module, op) || !(w.early[op] = dtm_early_place(module, op))) continue;
+        dtm_op early = dtm_is_apart(module, op) ? dtm_early_place(module, op) : 0;
+        bool along = dtm_along_pipeline(module, &module->ops[op]); /* others may come to it later: that is known of the loop alone */
+        if (!early || (along && (!w.loop || dtm_enclosing(module, early, DTM_OP_MICROBATCH) != w.loop))) continue;
+        w.early[op] = early;
         w.thing[op] = w.n_apart;
         DTM_PUSH(arena, w.apart, w.n_apart, w.cap_apart, op);
     }
@@ -137,46 +142,173 @@ static bool calls(const dtm_op_data *region, const dtm_operation *o) {
     return false;
 }
 
-/* When a row of things is carried out of which one comes every `between`, from `at` on, each of which takes `time`. */
-static double carry_out(double carried_out, double at, double between, double copies, double time) {
-    /* one that the others wait for is the first or the last: in between, times grow evenly */
-    double after_first = fmax(carried_out, at) + copies * time;
-    return fmax(after_first, at + (copies - 1) * between + time);
+/* What is carried out apart, in each copy of a repeat or once: when the first and the last copy of it can start, and have ended. */
+typedef struct job {
+    size_t thing;
+    dtm_op repeat; /* in its region, the outermost; 0: none */
+    double first, last, copies, time;
+    double first_done, done;
+} job;
+
+typedef struct jobs {
+    job *items;
+    size_t count, capacity;
+} jobs;
+
+static int compare_jobs(const void *a, const void *b) {
+    const job *x = a, *y = b;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    return x->thing < y->thing ? -1 : x->thing > y->thing;
+}
+
+static double sum_of_times(const job *jobs, size_t from, size_t to) {
+    double time = 0;
+    for (size_t i = from; i < to; i++) time += jobs[i].time;
+    return time;
+}
+
+/* Of jobs of one repeat, which take turns: one after another in each copy, which come evenly. A row that nothing interrupts ends
+ * when the one that it began with could start and all from then on have been carried out; of copies between the first and the last
+ * of which the next one is waited for, none is later than both. */
+static void carry_out_turns(job *jobs, size_t n, double *carried_out) {
+    double all = sum_of_times(jobs, 0, n), copies = jobs[0].copies, now = *carried_out;
+    for (size_t q = 0; q < n; q++) {
+        double own = sum_of_times(jobs, 0, q + 1), done = *carried_out + (copies - 1) * all + own;
+        jobs[q].first_done = now = fmax(now, jobs[q].first) + jobs[q].time;
+        for (size_t j = 0; j < n; j++) {
+            double between = copies > 1 ? (jobs[j].last - jobs[j].first) / (copies - 1) : 0, rest = sum_of_times(jobs, j, n) + own;
+            if (j <= q) done = fmax(done, jobs[j].last + sum_of_times(jobs, j, q + 1));
+            if (copies > 1) done = fmax(done, fmax(jobs[j].first + rest + (copies - 2) * all, jobs[j].last - between + rest));
+        }
+        jobs[q].done = done;
+    }
+    *carried_out = jobs[n - 1].done;
+}
+
+/* On one stream, in the order in which they can start. */
+static void carry_out(jobs *all, double *carried_out) {
+    if (all->count) qsort(all->items, all->count, sizeof *all->items, compare_jobs);
+    for (size_t i = 0, end; i < all->count; i = end) {
+        for (end = i + 1; end < all->count && all->items[i].repeat && all->items[end].repeat == all->items[i].repeat; end++)
+            if (all->items[end].copies != all->items[i].copies) break;
+        carry_out_turns(&all->items[i], end - i, carried_out);
+    }
 }
 
 /* In the last call of its region, counted from that call's end. */
-static void start_in_loop(const rank_rows *w, step_walk *walk, size_t rank, size_t thing, const dtm_rank_order *order,
-                          const dtm_rank_times *times, double begin) {
-    dtm_op apart = w->apart[thing];
-    double *done = step_walk_done(walk, rank, thing), *carried_out = step_walk_carried_out(walk, rank), time = w->times[apart];
-    if (dtm_enclosing(w->module, w->early[apart], DTM_OP_MICROBATCH) != w->loop) return;
-    dtm_op region = dtm_called_region(w->module, w->early[apart]);
-    if (!region) { /* a loop without an order: at its end */
-        *done = *carried_out = fmax(*carried_out, begin + times->last) + time;
-        return;
-    }
+static job job_of(const rank_rows *w, size_t thing, const dtm_rank_order *order, const dtm_rank_times *times, double begin) {
+    dtm_op apart = w->apart[thing], region = dtm_called_region(w->module, w->early[apart]);
+    job made = {thing, 0, begin + times->last, begin + times->last, 1, w->times[apart], 0, 0}; /* a loop without an order: at its end */
+    if (!region) return made;
     const dtm_op_data *data = get(w, region);
     place all = {0}, to = {.op = w->early[apart], .copies = 1};
     double whole = seconds_of(w, data->body, &all), until = seconds_of(w, data->body, &to);
+    for (dtm_op at = w->early[apart]; (at = dtm_enclosing(w->module, at, DTM_OP_REPEAT));) made.repeat = at;
     for (size_t i = order->count; i-- > 0;) {
         if (!calls(data, &order->operations[i])) continue;
-        double at = begin + times->end[i] - whole + until;
-        *done = *carried_out = carry_out(*carried_out, at, to.between, to.copies, time);
-        return;
+        made.first = begin + times->end[i] - whole + until;
+        made.last = made.first + (to.copies - 1) * to.between;
+        made.copies = to.copies;
+        return made;
+    }
+    return made;
+}
+
+static bool starts_in_loop(const rank_rows *w, size_t thing) {
+    return dtm_enclosing(w->module, w->early[w->apart[thing]], DTM_OP_MICROBATCH) == w->loop;
+}
+
+static bool is_along(const rank_rows *w, size_t thing) { return dtm_along_pipeline(w->module, get(w, w->apart[thing])); }
+
+/* ---- sums along the pipeline that start in the loop ---- */
+
+/* On all ranks that take part: the last to come to it decides. */
+typedef struct loop_sum {
+    dtm_string name, members;
+    job job;       /* `thing`: the number of this */
+    size_t *thing; /* by rank, from 1; 0: it takes no part */
+    int stream;
+} loop_sum;
+
+typedef struct loop_sums {
+    loop_sum *items;
+    size_t count, capacity;
+} loop_sums;
+
+/* `before`: what it goes on from, or NULL. */
+static void add_sum(loop_sums *sums, const rank_rows *w, size_t rank, const job *own, const job *before) {
+    dtm_op op = w->apart[own->thing];
+    dtm_string name = w->module->values[get(w, op)->results[0]].name, members = get(w, op)->attributes.members;
+    size_t i = 0;
+    while (i < sums->count && (sums->items[i].name != name || sums->items[i].members != members)) i++;
+    if (i == sums->count) {
+        loop_sum made = {name, members, *own, dtm_arena_alloc(w->arena, w->n_ranks * sizeof(size_t)),
+                         (int)get(w, op)->attributes.number[DTM_COLLECTIVE_APART] - DTM_FIRST_STREAM_OF_SUMS};
+        made.job.thing = i;
+        DTM_PUSH(w->arena, sums->items, sums->count, sums->capacity, made);
+    }
+    loop_sum *sum = &sums->items[i];
+    sum->thing[rank] = own->thing + 1;
+    sum->job.time = fmax(sum->job.time, own->time);
+    sum->job.first = fmax(sum->job.first, before ? before->first_done : own->first);
+    sum->job.last = fmax(sum->job.last, before ? before->done : own->last);
+}
+
+/* `carried_out`: by stream and rank. Ranks that have no sum in common do not wait for one another. */
+static void carry_out_sums(loop_sums *sums, const rank_rows *w, step_walk *walk, double *carried_out) {
+    for (size_t i = 0; i < sums->count; i++) {
+        jobs together = {0};
+        double begin = 0;
+        const loop_sum *first = &sums->items[i];
+        if (first->job.done > 0) continue;
+        for (size_t k = i; k < sums->count; k++) {
+            loop_sum *sum = &sums->items[k];
+            if (sum->job.done > 0 || sum->members != first->members || sum->stream != first->stream) continue;
+            DTM_PUSH(w->arena, together.items, together.count, together.capacity, sum->job);
+            sum->job.done = 1; /* taken */
+        }
+        for (size_t r = 0; r < w->n_ranks; r++)
+            if (first->thing[r]) begin = fmax(begin, carried_out[(size_t)first->stream * w->n_ranks + r]);
+        carry_out(&together, &begin);
+        for (size_t k = 0; k < together.count; k++)
+            for (size_t r = 0; r < w->n_ranks; r++) {
+                size_t thing = sums->items[together.items[k].thing].thing[r];
+                if (thing) *step_walk_done(walk, r, thing - 1) = together.items[k].done;
+                if (thing) carried_out[(size_t)first->stream * w->n_ranks + r] = begin;
+            }
     }
 }
 
 /* ---- all ranks ---- */
 
+static const job *job_of_op(const jobs *all, const rank_rows *w, dtm_op op) {
+    for (size_t i = 0; op && i < all->count; i++)
+        if (w->apart[all->items[i].thing] == op) return &all->items[i];
+    return NULL;
+}
+
+/* `sums`: by stream and rank, when the last of the sums along the pipeline has been carried out. */
 static double run_loop(const rank_rows *rows, size_t n_ranks, step_walk *walk, const dtm_timeline *timeline,
-                       const dtm_timeline_times *times) {
+                       const dtm_timeline_times *times, double *sums) {
     double begin = 0;
+    loop_sums along = {0};
     for (size_t r = 0; r < n_ranks; r++) begin = fmax(begin, *step_walk_now(walk, r));
     for (size_t r = 0; r < n_ranks; r++) {
+        const rank_rows *w = &rows[r];
+        jobs own = {0};
         *step_walk_now(walk, r) = begin + times->rank[r].last;
-        for (size_t k = 0; k < rows[r].n_apart; k++)
-            start_in_loop(&rows[r], walk, r, k, &timeline->order[r], &times->rank[r], begin);
+        for (size_t k = 0; k < w->n_apart; k++)
+            if (starts_in_loop(w, k) && !is_along(w, k))
+                DTM_PUSH(w->arena, own.items, own.count, own.capacity, job_of(w, k, &timeline->order[r], &times->rank[r], begin));
+        carry_out(&own, step_walk_carried_out(walk, r));
+        for (size_t i = 0; i < own.count; i++) *step_walk_done(walk, r, own.items[i].thing) = own.items[i].done;
+        for (size_t k = 0; k < w->n_apart; k++) {
+            if (!starts_in_loop(w, k) || !is_along(w, k)) continue;
+            job sum = job_of(w, k, &timeline->order[r], &times->rank[r], begin);
+            add_sum(&along, w, r, &sum, job_of_op(&own, w, dtm_goes_on_from(w->module, w->apart[k])));
+        }
     }
+    carry_out_sums(&along, &rows[0], walk, sums);
     step_walk_pass_loop(walk);
     return begin;
 }
@@ -194,10 +326,12 @@ dtm_step_times dtm_step_predict(const dtm_module *module, const dtm_timeline *ti
     }
     step_walk *walk = step_walk_create(arena, n_ranks, row, things);
     dtm_step_times step = {0};
-    while (step_walk_go(walk) == STEP_AT_LOOP) step.before = run_loop(rows, n_ranks, walk, timeline, times);
+    double *sums = dtm_arena_alloc(arena, DTM_STREAMS_OF_SUMS * n_ranks * sizeof *sums);
+    while (step_walk_go(walk) == STEP_AT_LOOP) step.before = run_loop(rows, n_ranks, walk, timeline, times, sums);
     for (size_t r = 0; r < n_ranks; r++) {
         if (!step_walk_has_ended(walk, r)) dtm_broken("step", "rank %zu waits for others that do not come", r);
         step.all = fmax(step.all, fmax(*step_walk_now(walk, r), *step_walk_carried_out(walk, r)));
+        for (size_t s = 0; s < DTM_STREAMS_OF_SUMS; s++) step.all = fmax(step.all, sums[s * n_ranks + r]);
     }
     step.loop = times ? times->makespan : 0;
     step.after = step.all - step.before - step.loop;

@@ -314,7 +314,7 @@ bool dtm_start_apart(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     if (staged && !dtm_wait_event(rank, at->records, status)) return false;
     dtm_transfer *before = at->after ? &rank->transfers[rank->events[at->after]] : NULL;
     dtm_collective_request *next = &t->apart[t->n_apart], *last = before && before->n_apart ? &before->apart[before->n_apart - 1] : NULL;
-    if (dtm_group_members(t->group) > 1) dtm_group_stream(t->group, (int)at->stream, last);
+    if (dtm_group_members(t->group) > 1) dtm_group_stream(t->group, (int)at->stream, dtm_fault(102) ? NULL : last);
     else if (at->after && !dtm_wait_event(rank, at->after, status)) return false;
     if (!dtm_start_collective(rank, instruction, next, false, &going, status)) return false;
     if (!going) return dtm_run_collective(rank, instruction, status);
