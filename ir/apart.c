@@ -33,6 +33,11 @@ dtm_op dtm_goes_on_from(const dtm_module *module, dtm_op op) {
     return dtm_staging_of(module, def).out_bytes < 0 && dtm_staging_of(module, op).in_bytes < 0 ? def : 0;
 }
 
+bool dtm_comes_after(const dtm_module *module, dtm_op op, dtm_op from) {
+    while (op && op != from) op = dtm_goes_on_from(module, op);
+    return op == from;
+}
+
 dtm_op dtm_early_place(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
     dtm_op last = 0, before = dtm_goes_on_from(module, op);

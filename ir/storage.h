@@ -103,6 +103,8 @@ dtm_op dtm_early_place(const dtm_module *module, dtm_op op);
 /* The collective, carried out apart in the same region, whose result is all that another takes: where it is in place, neither of
  * both being packed, the other goes on from it without the rank, if it is carried out apart too. 0: none. */
 dtm_op dtm_goes_on_from(const dtm_module *module, dtm_op op);
+/* Whether an operator goes on so from another, perhaps through others, or is that one. */
+bool dtm_comes_after(const dtm_module *module, dtm_op op, dtm_op from);
 /* The position at which what a collective makes has been touched for sure, in the copy of the loops around it in which it was made;
  * -1: that copy may end before. */
 int64_t dtm_touched_by(const dtm_module *module, const dtm_order *order, dtm_op op);

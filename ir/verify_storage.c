@@ -149,7 +149,7 @@ static void check_on_its_way(const places *p, dtm_op self) {
     if (touched < stands || touched == INT64_MAX) touched = stands;
     for (dtm_op other = 1; other < p->module->n_ops; other++) {
         const dtm_op_data *data = dtm_op_get(p->module, other);
-        if (!data->region || other == self || p->order.begin[other] <= from || !writes(p, other)) continue;
+        if (!data->region || dtm_comes_after(p->module, self, other) || p->order.begin[other] <= from || !writes(p, other)) continue;
         if (dtm_ordered_loop(p->module, other) && dtm_called_region(p->module, other) != called) continue;
         for (uint32_t r = 0; r < data->n_results; r++)
             for (uint32_t i = 0; p->stored[data->results[r]] && i < op->n_operands; i++) {

@@ -120,18 +120,12 @@ static bool end(dtm_run *run, size_t at) {
     return keeps(run, ended.op, run->apart_offset[ended.op]);
 }
 
-/* Whether a collective takes what another makes, without the rank, perhaps through others: it comes after that one by itself. */
-static bool goes_on_from(const dtm_run *run, dtm_op op, dtm_op from) {
-    while (op && op != from) op = dtm_goes_on_from(run->module, op);
-    return op == from;
-}
-
 bool dtm_apart_read(dtm_run *run, const dtm_op_data *op, dtm_value value, int64_t begin, int64_t bytes) {
     if (op && dtm_is_alias(run->module, op_of(run, op))) return true; /* it names the bytes */
     for (size_t i = run->n_on_their_way; i-- > 0;) {
         const on_its_way *w = &run->on_their_way[i];
         if (!meet(begin, bytes, w->out, w->out_bytes)) continue;
-        if (!w->stands && op && goes_on_from(run, w->op, op_of(run, op))) continue; /* its own operand */
+        if (!w->stands && op && dtm_comes_after(run->module, w->op, op_of(run, op))) continue; /* its own operand */
         if (!w->stands)
             return refuse(run, op, "`%s` is read, but `%s` may have come in its place: that has been started", dtm_value_name(run->module, value),
                           dtm_value_name(run->module, w->result));
@@ -146,7 +140,7 @@ bool dtm_apart_write(dtm_run *run, dtm_value value, size_t slot, int64_t begin, 
         const on_its_way *w = &run->on_their_way[i];
         if (w->result == value && w->to == slot) continue;
         bool out = meet(begin, bytes, w->out, w->out_bytes), in = meet(begin, bytes, w->in, w->in_bytes);
-        if ((!in && !out) || goes_on_from(run, w->op, run->module->values[value].def)) continue;
+        if ((!in && !out) || dtm_comes_after(run->module, w->op, run->module->values[value].def)) continue;
         if (out ? !w->stands : w->is_touched)
             return refuse(run, op, out ? "`%s` is written where `%s` may have come: that has been started"
                                        : "`%s` is written over the operand of `%s`, which is on its way",
