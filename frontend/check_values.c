@@ -156,7 +156,7 @@ typedef struct reader {
     const char *name;
     dtm_read_call *call;
     operand operands[64];
-    uint32_t count;
+    uint32_t count, given; /* given: settings, by bit */
 } reader;
 
 static bool is_word_of(const char *list, const char *word, char end, int *index) {
@@ -234,6 +234,11 @@ static bool take_keyed(reader *r, const dtm_argument *a) {
     if ((r->call->kind == DTM_OP_EXPERTS || !is_word_of(dtm_op_rows[r->call->kind].numbers, key, '=', &index)))
         return bad_key(r, a);
     if (!r->c->dump && r->call->kind == DTM_OP_DROPOUT && index == DTM_DROPOUT_SITE) return bad_key(r, a);
+    if (r->given >> index & 1) {
+        dtm_error(r->c->context, a->key.span, 212, "`%s` is given twice", key);
+        return false;
+    }
+    r->given |= 1u << index;
     double *number = &r->call->attributes.number[index];
     if (!dtm_checker_number(r->c, a->value, number)) return false;
     bool windowed = r->call->kind == DTM_OP_ATTENTION && index == DTM_ATTENTION_WINDOW; /* 0: none is given */
