@@ -85,7 +85,7 @@ static const char shared_text[] =
     "    --links F              with --local: messages take as long as the `machine { .. }` section of F says, by the\n"
     "                           bandwidth and latency of its node and network\n"
     "    --threads N            threads of a rank; by default the node's cores are shared among its ranks, and pinned\n"
-    "    --deadline S           seconds after which an operation between ranks counts as hung: it is named, with the\n"
+    "    --timeout S            seconds after which an operation between ranks counts as hung: it is named, with the\n"
     "                           ranks that came and those that did not, and the run ends (default 600; 0: never)\n"
     "    --check-replicas       a debugging aid: after every step, what several ranks hold alike is compared bit for "
     "bit\n";
@@ -149,7 +149,7 @@ static void flags_of(dtm_options *o, flag flags[FLAGS]) {
         {"--profile", FLAG_SWITCH, FOR_RUN, &o->profile},
         {"--quiet", FLAG_SWITCH, FOR_RUN, &o->quiet},
         {"--check-replicas", FLAG_SWITCH, FOR_RUN, &o->check_replicas},
-        {"--deadline", FLAG_SECONDS, FOR_RUN, NULL},
+        {"--timeout", FLAG_SECONDS, FOR_RUN, NULL},
         {"--trace", FLAG_TEXT, FOR_RUN, &o->trace},
         {"--trace-steps", FLAG_STEPS, FOR_RUN, NULL},
         {"--links", FLAG_TEXT, FOR_RUN, &o->links},
