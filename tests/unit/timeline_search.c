@@ -248,6 +248,83 @@ static void test_any_bound(int rounds) {
     }
 }
 
+/* ---- what units share ---- */
+
+/* Bytes that a rank holds, counted unit by unit: what several of them share once, and once more in each of its stages. */
+static double held_by(const dtm_timeline_problem *p, const dtm_timeline *t, const int *units, int rank) {
+    double bytes = 0;
+    bool there[4] = {false};
+    for (int c = 0; c < t->chunks; c++) {
+        int stage = dtm_timeline_stage(t, rank, c), first = 0;
+        bool staged[4] = {false};
+        for (int s = 0; s < stage; s++) first += units[s];
+        for (int u = first; u < first + units[stage]; u++) {
+            bytes += p->unit[u].held;
+            for (int i = 0; i < p->n_shared; i++) {
+                if (!(p->unit[u].shares >> i & 1)) continue;
+                bytes += staged[i] ? 0 : p->shared[i].stage;
+                bytes += there[i] ? 0 : p->shared[i].rank;
+                staged[i] = there[i] = true;
+            }
+        }
+    }
+    return bytes;
+}
+
+/* One microbatch over two ranks, in memory that is scarce: found wherever a cut in two fits, and within memory. */
+static void test_shared(int rounds) {
+    int found = 0, by_sharing = 0;
+    for (int round = 0; round < rounds; round++) {
+        dtm_arena *arena = dtm_arena_create();
+        state = (uint64_t)round * 15485863 + 3;
+        int units = 3 + draw(4);
+        dtm_shared_bytes shared[4];
+        dtm_stage_cost *unit = draw_units(arena, units, false);
+        dtm_timeline_problem p = {.ranks = 2, .microbatches = 1, .units = units, .unit = unit, .memory = 4 + draw(20), .quiet = true,
+                                  .n_shared = draw(5), .shared = shared};
+        double all = 0;
+        for (int i = 0; i < p.n_shared; i++) shared[i] = (dtm_shared_bytes){draw(6), draw(4)};
+        for (int u = 0; u < units; u++) {
+            unit[u].forward_bytes = unit[u].backward_bytes = 0;
+            for (int i = 0; i < p.n_shared; i++) unit[u].shares |= (uint32_t)(draw(3) > 0) << i;
+        }
+        bool fits = false, apart = false;
+        dtm_timeline *two = dtm_timeline_create(arena, "", DTM_PLACE_SINGLE, 2, 1, 1);
+        for (int cut = 1; cut < units; cut++) {
+            int sizes[2] = {cut, units - cut};
+            double most = 0, counted = 0; /* as if each unit had what it shares for itself */
+            for (int r = 0; r < 2; r++) {
+                double kept = 0, own = 0;
+                for (int u = r ? cut : 0; u < (r ? units : cut); u++) {
+                    kept += unit[u].kept;
+                    own += unit[u].held;
+                    for (int i = 0; i < p.n_shared; i++) own += unit[u].shares >> i & 1 ? shared[i].rank + shared[i].stage : 0;
+                }
+                most = fmax(most, held_by(&p, two, sizes, r) + kept);
+                counted = fmax(counted, own + kept);
+            }
+            fits |= most <= p.memory;
+            apart |= counted <= p.memory;
+        }
+        dtm_timeline_answer a;
+        dtm_context *context = dtm_context_create();
+        bool good = dtm_timeline_search(context, arena, &p, &a);
+        CHECK(good || !fits, "round %d: a cut fits, and none is found", round);
+        for (int r = 0; good && r < 2; r++) {
+            double held = held_by(&p, a.timeline, a.units, r);
+            all = a.times->rank[r].memory - a.times->rank[r].kept;
+            CHECK(fabs(all - held) < 1e-9, "round %d: rank %d holds %g, not %g", round, r, held, all);
+            CHECK(a.times->rank[r].memory <= p.memory + 1e-9, "round %d: rank %d beyond memory", round, r);
+        }
+        found += good;
+        by_sharing += good && !apart;
+        dtm_context_destroy(context);
+        dtm_arena_destroy(arena);
+    }
+    CHECK(by_sharing * 10 > rounds, "in %d of %d only because units share", by_sharing, rounds);
+    printf("shared: found in %d of %d, in %d only because units share\n", found, rounds, by_sharing);
+}
+
 /* ---- against what is published ---- */
 
 typedef struct model {
@@ -431,6 +508,7 @@ static void test_time(void) {
 int main(int count, char **words) {
     int scale = count > 1 ? atoi(words[1]) : 1;
     test_bounds((DTM_SAMPLE ? 100 : 300) * scale);
+    test_shared(400);
     test_any_bound((DTM_SAMPLE ? 10 : 30) * scale);
     test_cases();
     test_heuristics();
