@@ -40,17 +40,24 @@ void dtm_arena_destroy(dtm_arena *arena) {
     free(arena);
 }
 
+enum { BLOCK_BYTES = 65536 };
+
+/* What is larger than a block has one of its own, behind the first, which others still fit into. */
+static block *block_for(dtm_arena *arena, size_t bytes) {
+    if (arena->head && arena->head->size - arena->head->used >= bytes) return arena->head;
+    size_t size = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+    block *b = calloc(1, BLOCK_HEADER + size);
+    if (!b) out_of_memory(size);
+    b->size = size;
+    block **link = arena->head && bytes > BLOCK_BYTES ? &arena->head->next : &arena->head;
+    b->next = *link;
+    *link = b;
+    return b;
+}
+
 void *dtm_arena_alloc(dtm_arena *arena, size_t bytes) {
     bytes = (bytes + 15) & ~(size_t)15;
-    block *b = arena->head;
-    if (!b || b->size - b->used < bytes) {
-        size_t size = bytes > 65536 ? bytes : 65536;
-        b = calloc(1, BLOCK_HEADER + size);
-        if (!b) out_of_memory(size);
-        b->size = size;
-        b->next = arena->head;
-        arena->head = b;
-    }
+    block *b = block_for(arena, bytes);
     void *memory = (char *)b + BLOCK_HEADER + b->used;
     b->used += bytes;
     arena->bytes += bytes;
@@ -86,10 +93,25 @@ char *dtm_arena_strdup(dtm_arena *arena, const char *text) {
     return copy;
 }
 
+/* Makes the last thing that was taken from a block larger where it is. */
+static bool grow_in_place(dtm_arena *arena, const void *array, size_t had, size_t wanted) {
+    block *b = arena->head;
+    had = (had + 15) & ~(size_t)15, wanted = (wanted + 15) & ~(size_t)15;
+    const char *end = b ? (const char *)b + BLOCK_HEADER + b->used : NULL;
+    if (!b || !array || (const char *)array + had != end || b->size - b->used < wanted - had) return false;
+    b->used += wanted - had;
+    arena->bytes += wanted - had;
+    return true;
+}
+
 void *dtm_arena_grow(dtm_arena *arena, void *array, size_t count, size_t *capacity, size_t element_bytes) {
     if (count < *capacity) return array;
     size_t wanted = *capacity ? *capacity * 2 : 8;
     while (wanted <= count) wanted *= 2;
+    if (grow_in_place(arena, array, *capacity * element_bytes, wanted * element_bytes)) {
+        *capacity = wanted;
+        return array;
+    }
     void *grown = dtm_arena_alloc(arena, wanted * element_bytes);
     if (count) memcpy(grown, array, count * element_bytes);
     *capacity = wanted;
