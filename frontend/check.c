@@ -154,8 +154,8 @@ bool dtm_checker_refuse(dtm_checker *c, dtm_span span, const char *what, const c
 /* ---- dims and consts ---- */
 
 /* -D NAME=VALUE: the value for that name, if there is one. */
-static bool overridden(dtm_checker *c, dtm_string name, double *value, bool *bad) {
-    const char *text = dtm_checker_text(c, name);
+static bool overridden(dtm_checker *c, const dtm_binding *b, double *value, bool *bad) {
+    const char *text = dtm_checker_text(c, b->name.text);
     size_t length = strlen(text);
     bool found = false;
     for (size_t i = 0; i < c->options->n_defines; i++) {
@@ -170,6 +170,7 @@ static bool overridden(dtm_checker *c, dtm_string name, double *value, bool *bad
         else if (*end == 'G')
             *value *= 1073741824, end++;
         c->define_used[i] = found = true;
+        dtm_source_override(c->context, b->name.span, dtm_arena_printf(c->arena, "-D %s", define));
         if (*end || end == define + length + 1) {
             dtm_error(c->context, (dtm_span){0, 0, 0}, 206, "-D %s: `%s` is no number", define, define + length + 1);
             *bad = true;
@@ -210,7 +211,7 @@ static bool declare_dim(dtm_checker *c, const dtm_binding *b) {
     int64_t size;
     const char *name = dtm_checker_text(c, b->name.text);
     if (known_name(c, b)) return false;
-    if (overridden(c, b->name.text, &given, &bad)) {
+    if (overridden(c, b, &given, &bad)) {
         if (!bad && (given < 1 || given != (double)(int64_t)given)) {
             dtm_text text = {.arena = c->arena};
             dtm_text_number(&text, given);
@@ -230,7 +231,7 @@ static bool declare_const(dtm_checker *c, const dtm_binding *b) {
     dtm_const made = {b->name.text, 0, b->name.span};
     bool bad = false;
     if (known_name(c, b)) return false;
-    if (!overridden(c, b->name.text, &made.value, &bad) && !dtm_checker_number(c, b->value, &made.value)) return false;
+    if (!overridden(c, b, &made.value, &bad) && !dtm_checker_number(c, b->value, &made.value)) return false;
     DTM_PUSH(c->arena, c->consts, c->n_consts, c->cap_consts, made);
     return !bad;
 }

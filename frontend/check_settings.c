@@ -75,7 +75,10 @@ void dtm_entries_override(dtm_checker *c, dtm_entries *entries, const dtm_entrie
         dtm_entry set = sets->items[i];
         if (!is_among(dtm_checker_text(c, set.key.text), words, n)) continue;
         dtm_entry *entry = find_entry(entries, set.key.text);
-        if (entry) *entry = set;
+        if (entry) {
+            dtm_source_override_by(c->context, dtm_span_join(entry->key.span, entry->value->span), set.key.span);
+            *entry = set;
+        }
         else dtm_entries_add(c, entries, set.key, set.value);
     }
 }
@@ -255,6 +258,8 @@ static bool override_mesh(dtm_checker *c, dtm_mesh *mesh) {
             if (given.axes[g].name != mesh->axes[a].name) continue;
             named = true;
             given.axes[g].span = mesh->axes[a].span;
+            if (given.axes[g].size != mesh->axes[a].size)
+                dtm_source_override(c->context, mesh->axes[a].span, dtm_arena_printf(c->arena, "--mesh %s", c->options->mesh));
         }
         if (!named && !add_axis(c, &given, mesh->axes[a].name, 1, mesh->axes[a].span)) return false;
     }

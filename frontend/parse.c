@@ -206,6 +206,15 @@ static bool report_reserved(dtm_parser *parser, const dtm_token *met, const dtm_
     return true;
 }
 
+/* Between two values `@` is a product elsewhere; here it stands in layouts. */
+static void help_product(dtm_parser *parser, const dtm_token *met, const dtm_token *before, const dtm_token *start) {
+    const dtm_token *first = before - 1;
+    if (before->kind != '@' || first <= start || parser->tokens->dump || (met->kind != NAME && met->kind != '(')) return;
+    dtm_help(parser->context, "a product sums over a dimension that both have: dot(%s, %s over ..)",
+             first->kind == NAME ? dtm_string_text(parser->context, first->text) : "a",
+             met->kind == NAME ? dtm_string_text(parser->context, met->text) : "b");
+}
+
 /* After a type a name can only begin a pending reduction, `sum@tp`; it is more likely that `=` was forgotten. */
 static bool report_after_type(dtm_parser *parser, const dtm_token *before, const char *const *expected, size_t count) {
     if (before->kind != NAME || count != 1 || strcmp(expected[0], "`@`") != 0) return false;
@@ -229,9 +238,11 @@ void dtm_parser_syntax_error(dtm_parser *parser, const char *const *expected, si
     const char *wanted = c.count ? join(parser, &c) : "something else";
     if (met->starts || before->kind == END || before->kind == BLOCK_OPEN)
         dtm_parser_error(parser, met->span, 101, "%s begins no statement", describe(parser, met));
-    else
+    else {
         dtm_parser_error(parser, met->span, 101, "expected %s after %s, met %s", wanted, describe(parser, before),
                          describe(parser, met));
+        help_product(parser, met, before, start);
+    }
 }
 
 dtm_ast *dtm_parse(dtm_context *context, uint32_t file) {

@@ -137,6 +137,11 @@ typedef struct diagnostic {
     const char *message;
 } diagnostic;
 
+typedef struct override {
+    dtm_span span;
+    const char *option;
+} override;
+
 struct dtm_context {
     dtm_arena *arena;
     const char **strings; /* by handle */
@@ -148,6 +153,8 @@ struct dtm_context {
     diagnostic *diagnostics;
     size_t n_diagnostics, cap_diagnostics;
     size_t errors, warnings;
+    override *overrides;
+    size_t n_overrides, cap_overrides;
 };
 
 dtm_context *dtm_context_create(void) {
@@ -322,6 +329,16 @@ uint32_t dtm_source_add_option(dtm_context *context, const char *name, const cha
     return file;
 }
 
+void dtm_source_override(dtm_context *context, dtm_span span, const char *option) {
+    override o = {span, dtm_arena_strdup(context->arena, option)};
+    if (span.file) DTM_PUSH(context->arena, context->overrides, context->n_overrides, context->cap_overrides, o);
+}
+
+void dtm_source_override_by(dtm_context *context, dtm_span span, dtm_span option) {
+    const source *s = &context->sources[option.file];
+    if (s->shown) dtm_source_override(context, span, dtm_arena_printf(context->arena, "%s %s", s->name, s->shown));
+}
+
 uint32_t dtm_source_count(const dtm_context *context) {
     return (uint32_t)context->n_sources - 1;
 }
@@ -440,6 +457,19 @@ static void print_option(const source *s, FILE *out, dtm_span span) {
     fputc('\n', out);
 }
 
+/* Below a line: what of it the command line says otherwise. */
+static void print_overrides(const dtm_context *context, FILE *out, uint32_t file, uint32_t shown) {
+    for (size_t i = 0; i < context->n_overrides; i++) {
+        const override *o = &context->overrides[i];
+        uint32_t first, last, column;
+        if (o->span.file != file) continue;
+        dtm_source_position(context, file, o->span.begin, &first, &column);
+        dtm_source_position(context, file, o->span.end, &last, &column);
+        if (shown >= first && shown <= last)
+            fprintf(out, "      | given on the command line instead of what stands here: %s\n", o->option);
+    }
+}
+
 void dtm_diagnostics_print(dtm_context *context, FILE *out, bool colour) {
     for (size_t i = 0; i < context->n_diagnostics; i++) {
         const diagnostic *d = &context->diagnostics[i];
@@ -465,7 +495,10 @@ void dtm_diagnostics_print(dtm_context *context, FILE *out, bool colour) {
         fprintf(out, "%s%s[%c%04d]:%s %s\n", colour ? (error ? "\033[1;31m" : "\033[1;35m") : "",
                 error ? "error" : "warning", error ? 'E' : 'W', d->code, off, d->message);
         if (given) print_option(given, out, d->span);
-        else if (excerpt) print_excerpt(context, out, d->span, line, column);
+        else if (excerpt) {
+            print_excerpt(context, out, d->span, line, column);
+            print_overrides(context, out, d->span.file, line);
+        }
     }
     context->n_diagnostics = 0;
 }

@@ -84,6 +84,10 @@ uint32_t dtm_source_add(dtm_context *context, const char *name, const char *text
  * diagnostics show the option alone. */
 uint32_t dtm_source_add_option(dtm_context *context, const char *name, const char *option, const char *before,
                                const char *text);
+/* What the command line says in place of what stands there, `--set x=1`: diagnostics that show a line of it say so. */
+void dtm_source_override(dtm_context *context, dtm_span span, const char *option);
+/* The same by the option that a span is in. */
+void dtm_source_override_by(dtm_context *context, dtm_span span, dtm_span option);
 uint32_t dtm_source_count(const dtm_context *context); /* they are numbered from 1 to it */
 const char *dtm_source_name(const dtm_context *context, uint32_t file);
 const char *dtm_source_text(const dtm_context *context, uint32_t file, size_t *length);

@@ -192,13 +192,28 @@ static bool need_all(const inference *in, uint32_t i, const shape *wanted) {
     return true;
 }
 
+/* Where none is said: the last dimension of the first operand that no other has, or else its last. */
+static void suggest_over(const inference *in) {
+    const dtm_type_data *type = operand(in, 0);
+    dtm_dim likely = type->rank ? type->dims[type->rank - 1] : 0;
+    for (int d = 0; d < type->rank; d++) {
+        bool elsewhere = false;
+        for (uint32_t i = 1; i < in->n_operands; i++) elsewhere = elsewhere || has(in, i, type->dims[d]);
+        if (!elsewhere) likely = type->dims[d];
+    }
+    if (likely) dtm_help(in->module->context, "say along which dimension: `over %s`", dim_name(in, likely));
+}
+
 static bool need_over(const inference *in, int least, int most) {
     int n = in->attributes->n_over;
     if (n < least || n > most) {
         if (least == most)
-            FAIL(in, 301, "`%s` takes %d dimension%s after `over`, here %s %d", op_name(in), least,
-                 least == 1 ? "" : "s", n == 1 ? "is" : "are", n);
-        FAIL(in, 301, "`%s` needs a dimension after `over`", op_name(in));
+            dtm_error(in->module->context, in->span, 301, "`%s` takes %d dimension%s after `over`, here %s %d", op_name(in),
+                      least, least == 1 ? "" : "s", n == 1 ? "is" : "are", n);
+        else
+            dtm_error(in->module->context, in->span, 301, "`%s` needs a dimension after `over`", op_name(in));
+        if (n == 0 && least == 1) suggest_over(in);
+        return false;
     }
     for (int i = 0; i < n; i++)
         for (int j = 0; j < i; j++)

@@ -91,9 +91,16 @@ static void set_up_region(dtm_run *run, setup *s, dtm_region region) {
     }
 }
 
+/* Where no loop goes through the microbatches yet, they are interpreted side by side, as ranks are. */
 static bool too_many_ranks(dtm_run *run) {
-    dtm_error(run->context, (dtm_span){0, 0, 0}, DTM_INTERPRET_BUDGET, "too large to interpret: %lld ranks, the limit is %.3g",
-              (long long)run->ranks, run->options.max_elements);
+    const dtm_mesh *mesh = &run->module->settings.mesh;
+    int64_t microbatches = 1;
+    for (int a = 0; a < mesh->count; a++)
+        if (mesh->axes[a].time && run->rank_strides[a]) microbatches *= mesh->axes[a].size;
+    dtm_error(run->context, (dtm_span){0, 0, 0}, DTM_INTERPRET_BUDGET, "too large to interpret: %lld ranks%s, the limit is %.3g",
+              (long long)(run->ranks / microbatches),
+              microbatches > 1 ? dtm_arena_printf(run->arena, " of %lld microbatches", (long long)microbatches) : "",
+              run->options.max_elements);
     dtm_help(run->context, "make the mesh smaller on the command line: --mesh dp=2 ..");
     return !(run->failed = true);
 }

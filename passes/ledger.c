@@ -189,15 +189,24 @@ static bool meets(const dtm_module *module, const dtm_expect_rule *rule, const d
     return in_place(module, rule, entry);
 }
 
+/* Of a pipeline, which of its ranks do not hold a contract: " on the ranks pp = 1". */
+static const char *which_ranks(dtm_module *module) {
+    const dtm_settings *s = &module->settings;
+    if (!module->of_ranks) return "";
+    return dtm_arena_printf(module->arena, " on the ranks %s = %lld", dtm_string_text(module->context, s->mesh.axes[s->pipeline.axis].name),
+                            (long long)module->rank);
+}
+
 static bool check_contract(dtm_module *module, const dtm_ledger *ledger, const dtm_expect_rule *rule) {
     int64_t count = 0;
     for (size_t i = 0; i < ledger->count; i++)
         if (meets(module, rule, &ledger->entries[i]))
             count += is_repeat_place(module, rule) ? 1 : ledger->entries[i].count;
     if (rule->at_most ? (double)count <= rule->bound : (double)count == rule->bound) return true;
-    dtm_error(module->context, rule->span, 701, "expected %s%lld %s%s%s, there are %lld",
+    dtm_error(module->context, rule->span, 701, "expected %s%lld %s%s%s, there are %lld%s",
               rule->at_most ? "at most " : "", (long long)rule->bound, dtm_op_rows[rule->collective].name,
-              rule->place ? " in " : "", dtm_string_text(module->context, rule->place), (long long)count);
+              rule->place ? " in " : "", dtm_string_text(module->context, rule->place), (long long)count,
+              which_ranks(module));
     int named = 0;
     for (size_t i = 0; i < ledger->count && named < 4; i++) {
         if (!meets(module, rule, &ledger->entries[i])) continue;
@@ -222,8 +231,8 @@ static bool check_memory(dtm_module *module, const dtm_expect_rule *rule) {
     double bytes = (double)module->arena_bytes;
     if (rule->at_most ? bytes <= rule->bound : bytes == rule->bound) return true;
     dtm_memory_account m = dtm_memory_account_of(module);
-    dtm_error(module->context, rule->span, 702, "expected %s%.0f bytes of memory a rank, it needs %.0f",
-              rule->at_most ? "at most " : "", rule->bound, bytes);
+    dtm_error(module->context, rule->span, 702, "expected %s%.0f bytes of memory a rank, it needs %.0f%s",
+              rule->at_most ? "at most " : "", rule->bound, bytes, which_ranks(module));
     note_kinds(module, &m);
     return false;
 }

@@ -7,6 +7,7 @@
 #include "passes/interpret.h"
 #include "passes/pipeline.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -239,20 +240,19 @@ int dtm_command_ir(const dtm_options *given) {
 /* ---- explain ---- */
 
 static int explain_code(const char *code) {
-    char *end;
-    long number = strtol(code + 1, &end, 10);
-    const char *text = *end ? NULL : dtm_error_explanation((int)number);
+    long number = strtol(code + 1, NULL, 10);
+    const char *text = number < 10000 ? dtm_error_explanation((int)number) : NULL;
     if (!text) {
         fprintf(stderr, "dtmc explain: there is no error `%s`\n", code);
         return 1;
     }
-    printf("%s: %s\n", code, text);
+    printf("%c%04ld: %s\n", toupper((unsigned char)*code), number, text);
     return 0;
 }
 
+/* E0304, and as people type it: e304. */
 static bool is_code(const char *text) {
-    return (*text == 'E' || *text == 'W') && text[1] && !text[1 + strspn(text + 1, "0123456789")] &&
-           access(text, F_OK) != 0;
+    return *text && strchr("EWew", *text) && text[1] && !text[1 + strspn(text + 1, "0123456789")] && access(text, F_OK) != 0;
 }
 
 int dtm_command_explain(const dtm_options *options) {

@@ -41,12 +41,21 @@ static bool is_orders(const char *text, size_t length) {
     return line[0] == '#' && strstr(line, " P=") && strstr(line, " placement=");
 }
 
+/* F0, B3.1: what lines of orders hold, and no program begins with. */
+static bool begins_with_task(const char *text, size_t length) {
+    size_t at = 0;
+    while (at < length && strchr(" \t\r\n", text[at])) at++;
+    return at + 1 < length && strchr("FBIWfbiw", text[at]) && text[at + 1] >= '0' && text[at + 1] <= '9';
+}
+
 static bool compile(drawing *d, const char *file, const char *text, size_t length) {
     dtm_options options = *d->options;
     options.file = file;
     options.check.text = text;
     options.check.length = length;
     d->module = dtm_compile(d->context, &options, "fuse");
+    if (!d->module && begins_with_task(text, length))
+        dtm_help(d->context, "a file of orders begins with a line like `# 1f1b P=4 M=8 V=1 placement=single`, which this one lacks");
     if (!d->module) return false;
     if (!d->module->settings.pipeline.present) {
         dtm_error(d->context, (dtm_span){0, 0, 0}, 233, "%s has no pipeline", file);
