@@ -262,46 +262,6 @@ static void lower_timeline(dtm_generator *g, dtm_op op) {
 
 /* ---- sources and sinks ---- */
 
-static void add_weight(dtm_generator *g, dtm_op op) {
-    const dtm_op_data *data = dtm_op_get(module_of(g), op);
-    const dtm_type_data *type = dtm_value_type(module_of(g), data->results[0]);
-    static const dtm_plan_init inits[] = {[DTM_INIT_ZEROS] = DTM_PLAN_ZEROS, [DTM_INIT_ONES] = DTM_PLAN_ONES,
-                                          [DTM_INIT_NORMAL] = DTM_PLAN_NORMAL, [DTM_INIT_UNIFORM] = DTM_PLAN_UNIFORM,
-                                          [DTM_INIT_NUMBER] = DTM_PLAN_NUMBER};
-    dtm_plan_weight weight;
-    memset(&weight, 0, sizeof weight);
-    weight.path = text_of(g, data->attributes.name);
-    weight.buffer = dtm_buffer_index(g, data->results[0]);
-    /* A repeat of one copy has one slot, but its weights are still named by the copy. */
-    g->buffers[weight.buffer].loop = dtm_loop_index(g, dtm_enclosing(module_of(g), op, DTM_OP_REPEAT));
-    weight.rank = type->rank;
-    for (int i = 0; i < type->rank; i++)
-        weight.dims[i] = (dtm_plan_dim){dtm_dim_name(module_of(g), type->dims[i]), module_of(g)->dims[type->dims[i]].size};
-    weight.init = inits[data->attributes.init];
-    weight.a = data->attributes.init_a;
-    weight.b = data->attributes.init_b;
-    weight.state = data->kind == DTM_OP_STATE;
-    weight.frozen = !weight.state && data->attributes.flags & DTM_WEIGHT_FROZEN;
-    weight.line = data->place.line;
-    DTM_PUSH(g->arena, g->weights, g->n_weights, g->cap_weights, weight);
-    g->weight_of[data->results[0]] = (uint32_t)g->n_weights;
-}
-
-static int64_t limit_of(const dtm_generator *g, dtm_value input) {
-    int64_t limit = 0;
-    for (dtm_op op = 1; op < module_of(g)->n_ops; op++) {
-        const dtm_op_data *data = dtm_op_get(module_of(g), op);
-        if (!data->region) continue;
-        bool looks_up = data->kind == DTM_OP_GATHER && data->operands[1] == input;
-        bool names = data->kind == DTM_OP_CROSS_ENTROPY_BACKWARD && data->operands[2] == input;
-        bool loses = data->kind == DTM_OP_CROSS_ENTROPY && data->operands[1] == input;
-        if (!looks_up && !names && !loses) continue;
-        int64_t size = module_of(g)->dims[data->attributes.over[0]].size;
-        if (!limit || size < limit) limit = size;
-    }
-    return limit;
-}
-
 static void lower_input(dtm_generator *g, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
     const dtm_type_data *type = dtm_value_type(module_of(g), data->results[0]);
@@ -312,7 +272,7 @@ static void lower_input(dtm_generator *g, dtm_op op) {
     input.rank = type->rank;
     for (int i = 0; i < type->rank; i++)
         input.dims[i] = (dtm_plan_dim){dtm_dim_name(module_of(g), type->dims[i]), module_of(g)->dims[type->dims[i]].size};
-    input.limit = limit_of(g, data->results[0]);
+    input.limit = dtm_input_limit(g, data->results[0]);
     input.line = data->place.line;
     uint32_t index = 0;
     while (index < g->n_inputs && strcmp(g->inputs[index].name, input.name) != 0) index++;
@@ -340,64 +300,7 @@ static void lower_sink(dtm_generator *g, dtm_op op) {
     dtm_emit(g, op, kind, DTM_PLAN_HOST)->io = io;
 }
 
-static void lower_number(dtm_generator *g, dtm_op op) {
-    const dtm_op_data *data = dtm_op_get(module_of(g), op);
-    dtm_plan_scalar scalar = {DTM_PLAN_LEARNING_RATE, dtm_buffer_index(g, data->results[0]), 0};
-    if (data->kind == DTM_OP_BIAS_CORRECTION) {
-        scalar.number = DTM_PLAN_BIAS_CORRECTION;
-        scalar.beta = data->attributes.number[DTM_BIAS_CORRECTION_BETA];
-    }
-    dtm_emit(g, op, DTM_PLAN_SCALAR, DTM_PLAN_HOST)->scalar = scalar;
-}
-
-/* ---- layouts ---- */
-
-static dtm_plan_list members_of(dtm_generator *g, const dtm_op_data *op) {
-    const dtm_pipeline_rule *rule = &module_of(g)->settings.pipeline;
-    if (!op->attributes.members) return (dtm_plan_list){0, NULL};
-    int64_t ranks = module_of(g)->settings.mesh.axes[rule->axis].size;
-    uint32_t *members = dtm_arena_alloc(g->arena, (size_t)ranks * sizeof *members);
-    size_t count = 0;
-    for (int64_t r = 0; r < ranks; r++)
-        if (dtm_is_member(module_of(g), op, r)) members[count++] = (uint32_t)r;
-    return dtm_list_of(g, members, count);
-}
-
-static void lower_collective(dtm_generator *g, dtm_op op) {
-    const dtm_op_data *data = dtm_op_get(module_of(g), op);
-    dtm_staging staging = dtm_staging_of(module_of(g), op);
-    int64_t scratch = (int64_t)data->attributes.number[DTM_COLLECTIVE_SCRATCH];
-    dtm_plan_tensor *tensors = dtm_arena_alloc(g->arena, data->n_operands * sizeof *tensors);
-    for (uint32_t i = 0; i < data->n_operands; i++)
-        tensors[i] = (dtm_plan_tensor){dtm_buffer_index(g, data->operands[i]), dtm_buffer_index(g, data->results[i])};
-    dtm_plan_collective made = {.kind = dtm_collective_kind_of(data->kind), .algorithm = dtm_collective_algorithm(data),
-                                .dtype = g->buffers[tensors[0].input].dtype,
-                                .max = !dtm_fault(11) && (dtm_value_type(module_of(g), data->operands[0])->max & data->attributes.axes) != 0,
-                                .axes = data->attributes.axes,
-                                .members = members_of(g, data),
-                                .count = data->n_operands, .tensors = tensors};
-    bool apart = dtm_is_apart(module_of(g), op);
-    int64_t at = apart ? g->apart + (dtm_fault(90) ? 0 : g->apart_offset[op]) : g->workspace - (dtm_fault(93) ? 0 : g->aside);
-    int64_t bytes[3] = {staging.in_bytes, staging.out_bytes, scratch ? scratch : -1};
-    int64_t *places[3] = {&made.stage_in, &made.stage_out, &made.scratch};
-    for (int i = 0; i < 3; i++) {
-        *places[i] = bytes[i] < 0 ? -1 : at;
-        if (bytes[i] > 0) at += dtm_storage_round(bytes[i]);
-    }
-    if (staging.in_result) made.stage_in = DTM_PLAN_IN_OUTPUT;
-    dtm_plan_instruction *instruction = dtm_emit(g, op, DTM_PLAN_COLLECTIVE, DTM_PLAN_NETWORK);
-    instruction->collective = made;
-    if (apart) {
-        dtm_op before = dtm_goes_on_from(module_of(g), op);
-        instruction->records = g->event_of[op] = ++g->n_events;
-        instruction->stream = (uint32_t)data->attributes.number[DTM_COLLECTIVE_APART] - 1;
-        instruction->after = before ? g->event_of[before] : 0;
-    }
-    bool ring = made.algorithm != DTM_ALGORITHM_PAIRWISE && !apart && made.count == 1;
-    instruction->steps = ring && dtm_is_in_steps(module_of(g), op);
-    dtm_op early = apart ? dtm_early_place(module_of(g), op) : 0;
-    instruction->last = early && dtm_enclosing(module_of(g), early, DTM_OP_MICROBATCH);
-}
+/* ---- collectives that start early ---- */
 
 static bool is_early(const dtm_generator *g, dtm_op op) {
     return dtm_is_apart(module_of(g), op) && dtm_early_place(module_of(g), op);
@@ -410,7 +313,7 @@ static void lower_early(dtm_generator *g, dtm_op unit, size_t from) {
         if (g->early[i].place != unit) continue;
         settle_seconds(g, from);
         if (g->seconds) g->pending += g->seconds[g->early[i].collective];
-        lower_collective(g, g->early[i].collective);
+        dtm_lower_collective(g, g->early[i].collective);
     }
 }
 
@@ -425,50 +328,6 @@ static void find_early(dtm_generator *g) {
             dtm_early early = {ops.items[i], dtm_early_place(module_of(g), ops.items[i])};
             DTM_PUSH(g->arena, g->early, g->n_early, capacity, early);
         }
-}
-
-static void lower_message(dtm_generator *g, dtm_op op) {
-    const dtm_op_data *data = dtm_op_get(module_of(g), op);
-    bool sends = data->kind == DTM_OP_SEND;
-    const dtm_value *values = sends ? data->operands : data->results;
-    uint32_t count = sends ? data->n_operands : data->n_results;
-    uint32_t *buffers = dtm_arena_alloc(g->arena, count * sizeof *buffers);
-    for (uint32_t i = 0; i < count; i++) buffers[i] = dtm_buffer_index(g, values[i]);
-    dtm_plan_message message = {(uint32_t)data->attributes.number[DTM_MESSAGE_PEER],
-                                dtm_enclosing(module_of(g), op, DTM_OP_BACKWARD) != 0, {count, buffers}};
-    dtm_emit(g, op, sends ? DTM_PLAN_SEND : DTM_PLAN_RECEIVE, DTM_PLAN_NETWORK)->message = message;
-}
-
-static void lower_local(dtm_generator *g, dtm_op op) {
-    const dtm_op_data *data = dtm_op_get(module_of(g), op);
-    bool own = data->kind == DTM_OP_AS_TERM && data->attributes.number[DTM_AS_TERM_OWN] != 0;
-    uint16_t axes = own ? 0 : data->attributes.axes;
-    dtm_plan_copy copy = {dtm_buffer_index(g, data->operands[0]), dtm_buffer_index(g, data->results[0]), axes};
-    dtm_plan_kind kind = data->kind == DTM_OP_SHARD ? DTM_PLAN_COPY : DTM_PLAN_TERM;
-    dtm_emit(g, op, kind, DTM_PLAN_MOVEMENT)->copy = copy;
-}
-
-/* The first microbatch sets the sum, later ones add to it; a product is added by itself (matmul.c). */
-static void lower_accumulate(dtm_generator *g, dtm_op op) {
-    const dtm_op_data *data = dtm_op_get(module_of(g), op);
-    if (!g->stored[data->operands[0]]) return;
-    const dtm_type_data *type = dtm_value_type(module_of(g), data->results[0]);
-    dtm_product elements = dtm_product_one(), number = {0, 1, 1, {DTM_PLAN_LATER}};
-    for (int i = 0; i < type->rank; i++) dtm_product_times(g, &elements, type, i);
-    uint32_t sizes[2] = {dtm_size_index(g, &elements), dtm_size_index(g, &number)};
-    const char *c = dtm_c_type((dtm_dtype)type->dtype);
-    bool max = dtm_value_type(module_of(g), data->operands[0])->max != type->max;
-    const char *text = dtm_arena_printf(g->arena,
-        "static int64_t @_extent(const int64_t *z) {\n    return (z[0] + 4095) / 4096;\n}\n"
-        "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n"
-        "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n"
-        "    const %s *const x = a->buffers[0];\n    %s *const sum = a->buffers[1];\n"
-        "    const int64_t low = begin * 4096, high = end * 4096 < a->sizes[0] ? end * 4096 : a->sizes[0];\n"
-        "    if (a->sizes[1] == 0) {\n        for (int64_t i = low; i < high; i++) sum[i] = x[i];\n        return;\n    }\n"
-        "#pragma omp simd\n    for (int64_t i = low; i < high; i++) sum[i] = %s;\n}\n",
-        c, c, max ? "x[i] > sum[i] || x[i] != x[i] ? x[i] : sum[i]" : dtm_fault(33) ? "x[i]" : "sum[i] + x[i]");
-    uint32_t buffers[2] = {dtm_buffer_index(g, data->operands[0]), dtm_buffer_index(g, data->results[0])};
-    dtm_emit_launch(g, op, DTM_PLAN_ELEMENTWISE, dtm_kernel_index(g, "accumulate", text), buffers, 2, sizes, 2);
 }
 
 /* ---- the walk ---- */
@@ -495,7 +354,7 @@ static void lower(dtm_generator *g, dtm_op op) {
     case DTM_OP_LAST: lower_last(g, op); return;
     case DTM_OP_WEIGHT: case DTM_OP_STATE: return; /* add_weights */
     case DTM_OP_INPUT: lower_input(g, op); return;
-    case DTM_OP_LEARNING_RATE: case DTM_OP_BIAS_CORRECTION: lower_number(g, op); return;
+    case DTM_OP_LEARNING_RATE: case DTM_OP_BIAS_CORRECTION: dtm_lower_number(g, op); return;
     case DTM_OP_REPORT: case DTM_OP_OUTPUT: case DTM_OP_STORE: case DTM_OP_GRADIENT: lower_sink(g, op); return;
     case DTM_OP_DOT: dtm_lower_dot(g, op); return;
     case DTM_OP_ATTENTION: case DTM_OP_ATTENTION_BACKWARD: dtm_lower_attention(g, op); return;
@@ -506,11 +365,11 @@ static void lower(dtm_generator *g, dtm_op op) {
         if (!dtm_is_alias(module_of(g), op)) dtm_lower_shape(g, op);
         return;
     case DTM_OP_SLICE: case DTM_OP_PAD: case DTM_OP_CONCAT: dtm_lower_shape(g, op); return;
-    case DTM_OP_SHARD: case DTM_OP_AS_TERM: lower_local(g, op); return;
-    case DTM_OP_ACCUMULATE: lower_accumulate(g, op); return;
-    case DTM_OP_SEND: case DTM_OP_RECEIVE: lower_message(g, op); return;
+    case DTM_OP_SHARD: case DTM_OP_AS_TERM: dtm_lower_local(g, op); return;
+    case DTM_OP_ACCUMULATE: dtm_lower_accumulate(g, op); return;
+    case DTM_OP_SEND: case DTM_OP_RECEIVE: dtm_lower_message(g, op); return;
     case DTM_OP_ALL_REDUCE: case DTM_OP_ALL_GATHER: case DTM_OP_REDUCE_SCATTER: case DTM_OP_ALL_TO_ALL: case DTM_OP_PERMUTE:
-        lower_collective(g, op);
+        dtm_lower_collective(g, op);
         return;
     default: dtm_lower_nest(g, op);
     }
@@ -527,7 +386,7 @@ static void walk(dtm_generator *g, dtm_region region) {
 
 static void add_weights(dtm_module *module, dtm_op op, void *state) {
     dtm_op_kind kind = module->ops[op].kind;
-    if (kind == DTM_OP_WEIGHT || kind == DTM_OP_STATE) add_weight(state, op);
+    if (kind == DTM_OP_WEIGHT || kind == DTM_OP_STATE) dtm_add_weight(state, op);
 }
 
 static void move_timeline(dtm_plan_timeline *timeline, uint32_t distance) {

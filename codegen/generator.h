@@ -1,7 +1,8 @@
 /* Inside codegen: the plan being made, and what its rooms share. Nothing outside codegen/ includes this.
  *
  *     codegen.c   walks the module, one instruction an operator        tables.c   extents, sizes, loops, buffers
- *     launches.c  gathers launches of the update phase
+ *     launches.c  gathers launches of the update phase                 sources.c  weights, inputs
+ *     collectives.c  what goes between ranks
  *     nest*.c     loop nests of elementwise and reducing kernels       expression.c  operators as C expressions
  *     matmul.c    dot as matrix products                               calls.c    wrappers of library kernels
  *     move.c      gather, scatter, shapes                              write.c    plan.c                         */
@@ -121,6 +122,13 @@ void dtm_unsupported(dtm_generator *g, dtm_op op, const char *what);
 /* ---- lowering ---- */
 
 void dtm_lower_nest(dtm_generator *g, dtm_op unit); /* elementwise, reductions, fused */
+void dtm_add_weight(dtm_generator *g, dtm_op op);
+int64_t dtm_input_limit(const dtm_generator *g, dtm_value input); /* the least size that its elements index, 0: none */
+void dtm_lower_number(dtm_generator *g, dtm_op op);
+void dtm_lower_collective(dtm_generator *g, dtm_op op);
+void dtm_lower_message(dtm_generator *g, dtm_op op);
+void dtm_lower_local(dtm_generator *g, dtm_op op);      /* what a rank does by itself between layouts */
+void dtm_lower_accumulate(dtm_generator *g, dtm_op op); /* a sum over microbatches */
 void dtm_lower_dot(dtm_generator *g, dtm_op op);
 void dtm_lower_attention(dtm_generator *g, dtm_op op);
 void dtm_lower_rope(dtm_generator *g, dtm_op op);

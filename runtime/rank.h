@@ -128,6 +128,11 @@ bool dtm_rank_owns(const dtm_rank *rank, uint32_t buffer);
 /* Fills weights as the program says, and states. */
 void dtm_rank_initialize(dtm_rank *rank);
 
+/* ---- groups.c ---- */
+
+/* Groups of ranks, and what collectives and messages keep. */
+bool dtm_rank_make_groups(dtm_rank *rank, dtm_status *status);
+
 /* ---- transfer.c ---- */
 
 /* Counts of the collective at `instruction` for the microbatch that is set. */
