@@ -223,6 +223,38 @@ static void test_steps(dtm_comm *comm, dtm_group *group, dtm_algorithm algorithm
     free(input), free(output), free(all);
 }
 
+/* Ranks start sums of two streams in opposite orders, half of them early: none waits for the other's. What a third stream adds up
+ * is what the first of them makes, and begins when that is there, although nobody has waited for it. */
+static void test_streams(dtm_comm *comm, dtm_group *group, dtm_group *other, dtm_status *status) {
+    int n = dtm_group_members(group), me = dtm_group_index(group);
+    float *terms = zeroed(LONG * 4), *sums[3] = {zeroed(LONG * 4), zeroed(LONG * 4), zeroed(LONG * 4)};
+    dtm_collective_request requests[3];
+    float whole = 0;
+    for (int64_t i = 0; i < LONG; i++) terms[i] = (float)(me + 1);
+    for (int r = 0; r < n; r++) whole += (float)(r + 1);
+    for (int k = 0; k < 2 && !status->failed; k++) {
+        int stream = (k + me) % 2;
+        dtm_group_stream(stream ? other : group, stream, NULL);
+        CHECK_OK(dtm_all_reduce_start(stream ? other : group, DTM_ALGORITHM_RING, DTM_REDUCTION_SUM, DTM_REDUCE_F32, terms, sums[stream],
+                                      LONG, NULL, &requests[stream], status),
+                 status);
+        if (stream == 0) {
+            dtm_group_stream(group, 2, &requests[0]);
+            CHECK_OK(dtm_all_reduce_start(group, DTM_ALGORITHM_RING, DTM_REDUCTION_SUM, DTM_REDUCE_F32, sums[0], sums[2], LONG, NULL,
+                                          &requests[2], status),
+                     status);
+        }
+    }
+    for (int k = 2; k >= 0; k--) CHECK_OK(dtm_collective_wait(&requests[k], status), status);
+    for (int64_t i = 0; i < LONG; i += 7) {
+        if (!(sums[0][i] == whole && sums[1][i] == whole)) CHECK(!"the sums of both streams");
+        if (!(sums[2][i] == whole * (float)n)) CHECK(!"a sum of what another stream makes");
+    }
+    if (status->failed) dtm_comm_quiet(comm);
+    free(terms);
+    for (int k = 0; k < 3; k++) free(sums[k]);
+}
+
 static bool started_main(dtm_comm *comm, void *argument, dtm_status *status) {
     int n = dtm_comm_size(comm), ranks[MOST];
     for (int i = 0; i < n; i++) ranks[i] = i;
@@ -233,6 +265,7 @@ static bool started_main(dtm_comm *comm, void *argument, dtm_status *status) {
         test_storm(comm, channels, round + *(const uint32_t *)argument * 100, status);
     if (!status->failed) test_progress(comm, channels[0], status);
     if (!status->failed) test_collectives(comm, channels[0], channels[1], status);
+    if (!status->failed) test_streams(comm, channels[0], channels[1], status);
     if (!status->failed && n > 1 && n <= 5) test_steps(comm, channels[0], DTM_ALGORITHM_RING, status);
     if (!status->failed && n > 2 && n <= 5) test_steps(comm, channels[1], DTM_ALGORITHM_BOTH_WAYS, status);
     CHECK_OK(dtm_comm_barrier(comm, status), status);
