@@ -139,13 +139,19 @@ typedef struct dtm_timeline_problem {
     bool quiet;                 /* none is reported */
     int n_shared;               /* what `shares` of units tells of, none of it in their `held` */
     const dtm_shared_bytes *shared;
+    void (*cut)(const void *state, const dtm_timeline *order, int *units); /* NULL, or how stages are cut for an order elsewhere */
+    const void *cut_state;
+    double added[DTM_PLACE_BIDIRECTIONAL + 1]; /* by placement: seconds that a step takes after the last microbatch, beside others */
 } dtm_timeline_problem;
 
-/* A published schedule on the same problem, its stages cut evenly, or so that the busiest rank has least to do. */
+/* A published schedule on the same problem, its stages cut evenly, so that the busiest rank has least to do, or by the problem's
+ * own rule. */
+typedef enum dtm_rival_cut { DTM_CUT_EVEN, DTM_CUT_BALANCED, DTM_CUT_OWN, DTM_RIVAL_CUTS } dtm_rival_cut;
 typedef struct dtm_timeline_rival {
     const char *name;
     int chunks;
-    bool balanced;
+    dtm_rival_cut cut;
+    double added;            /* by who searches: after the last microbatch, where stages lie on two ranks */
     double makespan, memory; /* makespan INFINITY: it is not defined for these numbers, or does not fit */
 } dtm_timeline_rival;
 

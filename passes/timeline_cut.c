@@ -164,17 +164,26 @@ static double score(cutter *c, int *worst) {
     return most + 1e-3 * sum / c->timeline->ranks;
 }
 
+/* What a stage has at least: what stands before the layers is on the first one, what stands after them on the last; and none is empty
+ * where there is enough for all. */
+static int least_of(const dtm_timeline_problem *p, int stages, int s) {
+    int before = p->layers ? p->first_layer : 0, after = p->layers ? p->units - p->first_layer - p->layers : 0;
+    int least = (s == 0 ? before : 0) + (s == stages - 1 ? after : 0);
+    return least ? least : p->units >= stages;
+}
+
 /* Each boundary where the units before it weigh most nearly what they should; shares of chunks relative to each other. */
 static void cut_by_weight(cutter *c, const double *share) {
     const dtm_timeline *t = c->timeline;
     const dtm_stage_cost *all = &c->sum[c->problem->units];
     double total = all->forward + all->input + all->weight, wanted = 0, whole = 0;
     for (int s = 0; s < t->stages; s++) whole += share[t->directions == 2 ? 0 : s / t->ranks];
-    int u = 0;
+    int u = 0, rest = 0; /* rest: what the stages that follow have at least */
+    for (int s = 0; s < t->stages; s++) rest += least_of(c->problem, t->stages, s);
     for (int s = 0; s < t->stages; s++) {
-        int from = u, last = c->problem->units - (t->stages - 1 - s); /* a unit for each stage that follows */
+        int from = u, least = least_of(c->problem, t->stages, s), last = c->problem->units - (rest -= least);
         wanted += total * share[t->directions == 2 ? 0 : s / t->ranks] / whole;
-        if (last > from) u++;
+        u += least;
         while (u < last) {
             const dtm_stage_cost *x = &c->sum[u], *y = &c->sum[u + 1];
             if ((x->forward + x->input + x->weight + y->forward + y->input + y->weight) / 2 > wanted) break;
@@ -188,7 +197,7 @@ static void cut_by_weight(cutter *c, const double *share) {
 /* Moves one unit's worth from stage to stage, the boundaries between them along, as long as it helps. */
 static double climb(cutter *c) {
     const dtm_timeline *t = c->timeline;
-    int worst, least = c->problem->units >= t->stages ? 1 : 0, other;
+    int worst, other;
     double best = score(c, &worst);
     while (c->effort > 0) {
         int from = -1, to = -1, first = t->stages;
@@ -199,7 +208,7 @@ static double climb(cutter *c) {
         }
         for (int i = 0; i < t->chunks + 8; i++) {
             int a = i < t->chunks ? c->stage[worst * t->chunks + i] : first - 1 - (i - t->chunks);
-            if (a < 0 || c->units[a] <= least) continue;
+            if (a < 0 || c->units[a] <= least_of(c->problem, t->stages, a)) continue;
             for (int b = 0; b < t->stages; b++) {
                 if (a == b) continue;
                 c->units[a]--, c->units[b]++;

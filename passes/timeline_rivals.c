@@ -66,11 +66,11 @@ bool search_rival(dtm_arena *arena, int index, const dtm_timeline_problem *p, co
     if (index < 0 || index >= (int)(sizeof rivals / sizeof *rivals)) return false;
     const rival *r = &rivals[index];
     bool copies = r->placement == DTM_PLACE_BIDIRECTIONAL;
-    int stages = copies ? p->ranks : p->ranks * r->chunks, layers = p->layers ? p->layers : p->units;
+    int stages = copies ? p->ranks : p->ranks * r->chunks;
     *name = r->name;
     *chunks = r->chunks;
     *order = NULL;
-    bool allowed_here = p->stages ? p->n_stages == stages : r->chunks == 1 || copies || layers >= stages;
+    bool allowed_here = !p->stages || p->n_stages == stages;
     if ((p->no_copies && copies) || (p->chunks && r->chunks > p->chunks && !copies) || !allowed_here) return true;
     *order = r->styles[0] < 0 ? search_rule(arena, r->name, p->ranks, p->microbatches, r->chunks)
                               : heuristic(arena, r, p->ranks, p->microbatches);

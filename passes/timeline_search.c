@@ -15,7 +15,8 @@ typedef struct candidate {
     int *units;
     dtm_timeline_costs *costs;
     search_instance *instance;
-    double bound, best;
+    double bound, best; /* of its plans alone; */
+    double added;       /* and what comes after them */
     search_style style; /* with which the best was reached */
     search_policy policy; /* or with these priorities: due NULL if not */
     double *room[2];    /* for them */
@@ -90,7 +91,7 @@ static void add_candidate(searcher *s, dtm_placement placement, int chunks, cons
     double work = 3.0 * p->ranks * chunks * p->microbatches;
     if (s->n_candidates == MOST_CANDIDATES || work > DTM_TIMELINE_TASKS || (chunks > 2 && work > s->budget / 8)) return;
     candidate *c = &s->candidates[s->n_candidates];
-    *c = (candidate){placement, chunks, stages, .best = INFINITY};
+    *c = (candidate){placement, chunks, stages, .best = INFINITY, .added = p->added[placement]};
     c->units = copy_units(s->scratch, units, stages);
     c->costs = dtm_arena_alloc(s->scratch, sizeof *c->costs);
     *c->costs = search_cut_costs(s->scratch, p, stages, units);
@@ -138,7 +139,7 @@ static void sort_candidates(searcher *s) {
     for (int i = 1; i < s->n_candidates; i++) {
         candidate c = s->candidates[i];
         int at = i;
-        for (; at && s->candidates[at - 1].bound > c.bound; at--) s->candidates[at] = s->candidates[at - 1];
+        for (; at && s->candidates[at - 1].bound + s->candidates[at - 1].added > c.bound + c.added; at--) s->candidates[at] = s->candidates[at - 1];
         s->candidates[at] = c;
     }
 }
@@ -167,14 +168,16 @@ static void keep_rival(searcher *s, published r) {
 /* A published order on some cut, in an arena of its own. */
 static dtm_timeline_rival time_rival(searcher *s, dtm_arena *arena, dtm_timeline *order, const int *units) {
     dtm_timeline_costs costs = search_cut_costs(arena, s->problem, order->stages, units);
+    double added = s->problem->added[order->placement];
     dtm_arena *scratch = dtm_arena_create();
     dtm_timeline_times *times = dtm_timeline_simulate(scratch, order, &costs);
-    published r = {arena, order, copy_units(arena, units, order->stages), times->makespan, times->memory};
+    published r = {arena, order, copy_units(arena, units, order->stages), times->makespan + added, times->memory};
+    double makespan = times->makespan;
     bool fits = !times->stuck && (s->memory <= 0 || times->memory <= s->memory * (1 + 1e-12));
     dtm_arena_destroy(scratch);
     if (fits) keep_rival(s, r);
     else dtm_arena_destroy(arena);
-    return (dtm_timeline_rival){.makespan = fits ? r.time : INFINITY, .memory = r.memory};
+    return (dtm_timeline_rival){.makespan = fits ? makespan : INFINITY, .memory = r.memory, .added = added};
 }
 
 static void time_rivals(searcher *s, dtm_timeline_answer *answer) {
@@ -184,21 +187,22 @@ static void time_rivals(searcher *s, dtm_timeline_answer *answer) {
     int chunks = 0;
     dtm_timeline *order = NULL;
     for (bool more = true; more;)
-        for (int balanced = 0; balanced < 2 && more; balanced++) {
+        for (int cut = 0; cut < DTM_RIVAL_CUTS && more; cut++) {
             dtm_arena *arena = dtm_arena_create();
             dtm_timeline_rival r = {.makespan = INFINITY};
-            more = search_rival(arena, (int)count / 2, p, &name, &chunks, &order);
-            if (more && order) {
-                int *even = dtm_arena_alloc(arena, (size_t)order->stages * sizeof *even);
-                search_cut_even(p, order->stages, even);
+            more = search_rival(arena, (int)count / DTM_RIVAL_CUTS, p, &name, &chunks, &order);
+            if (more && order && (cut != DTM_CUT_OWN || (p->cut && !p->stages))) {
+                int *units = dtm_arena_alloc(arena, (size_t)order->stages * sizeof *units);
+                if (cut == DTM_CUT_EVEN) search_cut_even(p, order->stages, units);
+                if (cut == DTM_CUT_OWN) p->cut(p->cut_state, order, units);
                 r = time_rival(s, arena, order,
-                               p->stages ? p->stages : balanced ? cut_for_work(s, order->placement, chunks) : even);
+                               p->stages ? p->stages : cut == DTM_CUT_BALANCED ? cut_for_work(s, order->placement, chunks) : units);
             } else {
                 dtm_arena_destroy(arena);
             }
             r.name = name;
             r.chunks = chunks;
-            r.balanced = balanced;
+            r.cut = (dtm_rival_cut)cut;
             if (more) DTM_PUSH(s->arena, answer->rivals, count, capacity, r);
         }
     answer->n_rivals = (int)count;
@@ -208,12 +212,12 @@ static void time_rivals(searcher *s, dtm_timeline_answer *answer) {
 
 static double best_time(const searcher *s) {
     double best = s->n_rivals ? s->rivals[0].time : INFINITY;
-    for (int i = 0; i < s->n_candidates; i++) best = fmin(best, s->candidates[i].best);
+    for (int i = 0; i < s->n_candidates; i++) best = fmin(best, s->candidates[i].best + s->candidates[i].added);
     return best;
 }
 
 /* Whether a candidate may still become better than the best. */
-static bool hopeful(const searcher *s, const candidate *c) { return c->bound * same < best_time(s); }
+static bool hopeful(const searcher *s, const candidate *c) { return (c->bound + c->added) * same < best_time(s); }
 
 static void plan_with(searcher *s, candidate *c, const search_policy *policy) {
     search_dispatcher_use(s->dispatcher, c->instance);
@@ -221,9 +225,11 @@ static void plan_with(searcher *s, candidate *c, const search_policy *policy) {
     s->spent += c->work;
 }
 
+static double best_plan_time(const searcher *s) { return s->best_plan.makespan + s->best_of->added; }
+
 static void keep(searcher *s, candidate *c) {
     c->best = s->plan.makespan;
-    if (s->best_of && s->plan.makespan >= s->best_plan.makespan) return;
+    if (s->best_of && c->best + c->added >= best_plan_time(s)) return;
     search_plan_copy(c->instance, &s->best_plan, &s->plan);
     s->best_of = c;
 }
@@ -301,7 +307,7 @@ static candidate *ranked(searcher *s, int index) {
     for (int k = 0; k <= index; k++) {
         int best = -1;
         for (int i = 0; i < s->n_candidates; i++)
-            if (!taken[i] && hopeful(s, &s->candidates[i]) && (best < 0 || s->candidates[i].best < s->candidates[best].best))
+            if (!taken[i] && hopeful(s, &s->candidates[i]) && (best < 0 || s->candidates[i].best + s->candidates[i].added < s->candidates[best].best + s->candidates[best].added))
                 best = i;
         if (best < 0) return NULL;
         taken[best] = true;
@@ -417,8 +423,8 @@ static void make_room(searcher *s) {
 static void answer_with(searcher *s, dtm_timeline_answer *answer) {
     const published *r = s->n_rivals ? &s->rivals[0] : NULL;
     const candidate *c = s->best_of;
-    bool rival = r && (!c || r->time * same < s->best_plan.makespan);
-    if (r && c && !rival && r->time <= s->best_plan.makespan * same) rival = r->memory < peak(c->instance, &s->best_plan);
+    bool rival = r && (!c || r->time * same < best_plan_time(s));
+    if (r && c && !rival && r->time <= best_plan_time(s) * same) rival = r->memory < peak(c->instance, &s->best_plan);
     int stages = rival ? r->order->stages : c->stages;
     answer->units = copy_units(s->arena, rival ? r->units : c->units, stages);
     answer->costs = search_cut_costs(s->arena, s->problem, stages, answer->units);
@@ -455,7 +461,7 @@ static void search(searcher *s, dtm_timeline_answer *answer) {
         candidate *c = ranked(s, turns[k].which);
         if (c && c->best < INFINITY && s->spent < turns[k].until * s->budget) shake(s, c, turns[k].until * s->budget);
     }
-    if (s->best_of && s->best_plan.makespan <= best_time(s) * same) squeeze(s);
+    if (s->best_of && best_plan_time(s) <= best_time(s) * same) squeeze(s);
 }
 
 /* One search within so much memory for what stages hold and keep. */

@@ -83,7 +83,7 @@ static const dtm_timeline_rival *best_rival(const dtm_timeline_answer *a, int ch
     const dtm_timeline_rival *best = NULL;
     for (int i = 0; i < a->n_rivals; i++) {
         const dtm_timeline_rival *r = &a->rivals[i];
-        if (r->makespan < 1e300 && r->chunks <= chunks && (balanced || !r->balanced) &&
+        if (r->makespan < 1e300 && r->chunks <= chunks && (balanced || r->cut == DTM_CUT_EVEN) &&
             (!best || r->makespan < best->makespan * (1 - 1e-9)))
             best = r;
     }
@@ -103,7 +103,7 @@ static void print_table(const dtm_timeline_answer *a) {
     for (int i = 0; i < a->n_rivals; i++) {
         const dtm_timeline_rival *r = &a->rivals[i];
         if (r->makespan < 1e300)
-            printf("%-24s V%d %-9s %9.3f  memory %.4g\n", r->name, r->chunks, r->balanced ? "balanced" : "even", r->makespan,
+            printf("%-24s V%d %-9s %9.3f  memory %.4g\n", r->name, r->chunks, r->cut == DTM_CUT_EVEN ? "even" : "balanced", r->makespan,
                    r->memory);
     }
     printf("stages:");
@@ -119,7 +119,7 @@ static void print_row(const dtm_timeline_answer *a) {
                       plain->chunks == 1 ? "" : "s", plain->memory);
     if (any && any != plain)
         printf("or       %9.3f  %s, %d chunk%s a rank%s, memory %.4g\n", any->makespan, any->name, any->chunks,
-               any->chunks == 1 ? "" : "s", any->balanced ? ", stages balanced" : "", any->memory);
+               any->chunks == 1 ? "" : "s", any->cut == DTM_CUT_BALANCED ? ", stages balanced" : "", any->memory);
     print_answer(a);
 }
 

@@ -155,11 +155,14 @@ static void print_search(drawing *d, const dtm_timeline_answer *a, unit time, un
     dtm_text_printf(&d->out, "\n%-25s chunks  %9s  %9s\n", "by costs of single layers", time.name, memory.name);
     for (int i = 0; i < a->n_rivals; i++) {
         const dtm_timeline_rival *r = &a->rivals[i];
-        const dtm_timeline_rival *even = r->balanced && i ? &a->rivals[i - 1] : NULL; /* comes before it */
-        bool same = even && even->makespan == r->makespan && even->memory == r->memory;
-        if (r->makespan < INFINITY && !same)
-            dtm_text_printf(&d->out, "%-25s %6d  %9.6g  %9.4g%s\n", r->name, r->chunks, r->makespan / time.size,
-                            r->memory / memory.size, r->balanced ? "  stages balanced" : "");
+        static const char *const cuts[] = {[DTM_CUT_EVEN] = "", [DTM_CUT_BALANCED] = "  stages balanced", [DTM_CUT_OWN] = "  stages as without auto"};
+        bool same = false; /* as with another cut, which comes before */
+        for (int k = 1; k <= (int)r->cut; k++) same |= r[-k].makespan == r->makespan && r[-k].memory == r->memory;
+        if (r->makespan == INFINITY || same) continue;
+        dtm_text_printf(&d->out, "%-25s %6d  %9.6g  %9.4g%s", r->name, r->chunks, r->makespan / time.size, r->memory / memory.size,
+                        cuts[r->cut]);
+        if (r->added > 0) dtm_text_printf(&d->out, "  and %.4g %s to add up gradients", r->added / time.size, time.name);
+        dtm_text_printf(&d->out, "\n");
     }
     dtm_text_printf(&d->out, "%-25s %6d  %9.6g  %9.4g\n", "auto", a->timeline->chunks, a->times->makespan / time.size,
                     a->times->memory / memory.size);

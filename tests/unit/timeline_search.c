@@ -353,7 +353,7 @@ static dtm_timeline_problem problem_of(dtm_arena *arena, const model *m) {
 static double best_rival(const dtm_timeline_answer *a, int chunks, bool balanced) {
     double best = INFINITY;
     for (int i = 0; i < a->n_rivals; i++)
-        if (a->rivals[i].chunks <= chunks && (balanced || !a->rivals[i].balanced)) best = fmin(best, a->rivals[i].makespan);
+        if (a->rivals[i].chunks <= chunks && (balanced || a->rivals[i].cut == DTM_CUT_EVEN)) best = fmin(best, a->rivals[i].makespan);
     return best;
 }
 
