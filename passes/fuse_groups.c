@@ -13,6 +13,7 @@
  *
  * Small values that only the group reads (a scale cast, a comparison of positions) may be computed within it. */
 #include "passes/fuse.h"
+#include "ir/storage.h"
 
 #include <string.h>
 
@@ -42,6 +43,7 @@ typedef struct grouper {
     size_t *next;      /* by position: the next member; n ends */
     group *groups;     /* groups[i] was that of position i */
     uint32_t *seen, stamp;
+    size_t *before; /* by position: the last before it that it comes after, whatever it reads; n: none */
     size_t *position;  /* by op of this region + 1; 0: elsewhere */
 } grouper;
 
@@ -268,12 +270,15 @@ static bool levels_fit(grouper *g, size_t a, size_t b, const group *made) {
 /* Whether a path leads from the two groups through another operator back to them: from what they read, backwards. */
 static bool reaches_back(grouper *g, size_t position, size_t a, size_t b, size_t first);
 
-static bool value_reaches_back(grouper *g, dtm_value v, size_t a, size_t b, size_t first, bool own) {
-    dtm_op def = g->module->values[v].def;
-    size_t from = def ? position_of(g, def) : g->n;
+static bool position_reaches_back(grouper *g, size_t from, size_t a, size_t b, size_t first, bool own) {
     if (from >= g->n) return false;
     if (in_either(g, from, a, b)) return !own;
     return reaches_back(g, from, a, b, first);
+}
+
+static bool value_reaches_back(grouper *g, dtm_value v, size_t a, size_t b, size_t first, bool own) {
+    dtm_op def = g->module->values[v].def;
+    return def && position_reaches_back(g, position_of(g, def), a, b, first, own);
 }
 
 typedef struct reader_state {
@@ -296,6 +301,7 @@ static bool reads_back(grouper *g, size_t position, size_t a, size_t b, size_t f
     uint32_t count = op->kind == DTM_OP_CARRY ? 1 : op->n_operands; /* what a copy leaves comes after it */
     for (uint32_t k = 0; k < count; k++)
         if (value_reaches_back(g, op->operands[k], a, b, first, own)) return true;
+    if (position_reaches_back(g, g->before[position], a, b, first, own)) return true;
     if (!op->body) return false;
     reader_state s = {g, a, b, first, own, false};
     read_region(&s, op->body);
@@ -401,6 +407,8 @@ static bool is_ready(grouper *g, size_t group_index, const bool *done) {
         for (uint32_t k = 0; k < op->n_operands; k++)
             if (op->kind != DTM_OP_CARRY || k == 0) need(&s, op->operands[k]); /* carry: next comes later */
         if (op->body) need_region(&s, op->body);
+        size_t before = g->before[i];
+        if (before < g->n && g->group_of[before] != group_index && !done[g->group_of[before]]) s.ready = false;
         if (op->kind == DTM_OP_STORE)
             for (const dtm_op *user = g->users[op->operands[0]]; *user; user++) {
                 size_t at = position_of(g, *user);
@@ -443,6 +451,26 @@ static void write_group(grouper *g, size_t index) {
     for (size_t i = g->groups[index].first; i < g->n; i = g->next[i]) dtm_op_move(g->module, g->ops[i], body, -1);
 }
 
+/* Whether ranks with other programs come to an operator too: a message, a sum along a pipeline, or one that has such in it. */
+static bool meets_others(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = dtm_op_get(module, op);
+    if (data->kind == DTM_OP_SEND || data->kind == DTM_OP_RECEIVE) return true;
+    if (dtm_runs_collective(data->kind) && dtm_along_pipeline(module, data)) return true;
+    for (size_t i = 0; data->body && i < module->regions[data->body].n_ops; i++)
+        if (meets_others(module, module->regions[data->body].ops[i])) return true;
+    return false;
+}
+
+/* They come to all of these in one order. */
+static void find_before(grouper *g) {
+    size_t last = g->n;
+    for (size_t i = 0; i < g->n; i++) {
+        bool meets = g->module->of_ranks && meets_others(g->module, g->ops[i]);
+        g->before[i] = meets ? last : g->n;
+        if (meets) last = i;
+    }
+}
+
 static void group_region(dtm_module *module, dtm_region region) {
     grouper g = {.module = module, .arena = dtm_arena_create(), .region = region, .n = module->regions[region].n_ops};
     g.ops = dtm_arena_alloc(g.arena, (g.n + 1) * sizeof *g.ops);
@@ -454,6 +482,8 @@ static void group_region(dtm_module *module, dtm_region region) {
     g.seen = dtm_arena_alloc(g.arena, (g.n + 1) * sizeof *g.seen);
     g.position = dtm_arena_alloc(g.arena, module->n_ops * sizeof *g.position);
     for (size_t i = 0; i < g.n; i++) g.position[g.ops[i]] = i + 1;
+    g.before = dtm_arena_alloc(g.arena, (g.n + 1) * sizeof *g.before);
+    find_before(&g);
     for (size_t i = 0; i < g.n; i++) start_group(&g, i);
     merge_all(&g);
     size_t *order = dtm_arena_alloc(g.arena, (g.n + 1) * sizeof *order);

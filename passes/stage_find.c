@@ -498,6 +498,16 @@ static void find_targets(stages *s) {
     }
 }
 
+/* Whether what an optimizer remembers is a part of a sum in the update, as a momentum and the gradient: that is complete before, on the
+ * ranks that have the weight, or the state would be summed, and held where the weight is not. */
+static bool adds_to_state(const stages *s, dtm_op op) {
+    const dtm_op_data *data = get(s, op);
+    if (!dtm_enclosing(s->module, op, DTM_OP_UPDATE)) return false;
+    for (uint32_t i = 0; i < data->n_operands; i++)
+        if (def_of(s, data->operands[i]) && s->home[data->operands[i]].kind == HOME_ALL) return true;
+    return false;
+}
+
 static void home_of_op(stages *s, dtm_op op) {
     const dtm_op_data *data = get(s, op);
     stage_home all = {HOME_ALL, NULL}, home = all, copies = {HOME_COPIES, NULL};
@@ -536,7 +546,7 @@ static void home_of_op(stages *s, dtm_op op) {
         mixed |= home.kind != HOME_ALL && of->kind != HOME_ALL && !same_home(s, &home, of);
         if (of->kind != HOME_ALL) home = *of;
     }
-    if (data->kind == DTM_OP_ADD && (sum || mixed) && !maximum) {
+    if (data->kind == DTM_OP_ADD && (sum || mixed) && !maximum && !adds_to_state(s, op)) {
         stage_home made = {HOME_SUM, no_ranks(s)};
         for (uint32_t i = 0; i < 2; i++) {
             const stage_home *of = &s->home[data->operands[i]];
