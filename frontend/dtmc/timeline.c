@@ -28,17 +28,21 @@ static bool has_format(const drawing *d, const char *name) {
 
 /* ---- what there is to draw ---- */
 
-/* Orders begin with a line `# NAME P=4 M=8 V=1 placement=single`, programs never do. */
+/* Whether a word begins with ` P=` or the like within the bytes of a line. */
+static bool line_has(const char *line, const char *end, const char *word) {
+    size_t size = strlen(word);
+    for (; (size_t)(end - line) >= size; line++)
+        if (memcmp(line, word, size) == 0) return true;
+    return false;
+}
+
+/* Orders begin with a line `# NAME P=4 M=8 V=1 placement=single`, of any length; programs never do. */
 static bool is_orders(const char *text, size_t length) {
     size_t at = 0;
     while (at < length && strchr(" \t\r\n", text[at])) at++;
-    const char *end = memchr(text + at, '\n', length - at);
-    char line[256];
-    size_t size = end ? (size_t)(end - text - (ptrdiff_t)at) : length - at;
-    if (size >= sizeof line) return false;
-    memcpy(line, text + at, size);
-    line[size] = 0;
-    return line[0] == '#' && strstr(line, " P=") && strstr(line, " placement=");
+    const char *line = text + at, *end = memchr(line, '\n', length - at);
+    if (!end) end = text + length;
+    return line < end && *line == '#' && line_has(line, end, " P=") && line_has(line, end, " placement=");
 }
 
 /* F0, B3.1: what lines of orders hold, and no program begins with. */
