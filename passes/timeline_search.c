@@ -123,7 +123,7 @@ static void make_candidates(searcher *s) {
     static const int counts[] = {2, 3, 4, 6, 8};
     int most = p->chunks ? p->chunks : SEARCH_CHUNKS;
     add_cuts(s, DTM_PLACE_SINGLE, 1);
-    if (!p->no_copies && p->ranks > 1) add_cuts(s, DTM_PLACE_BIDIRECTIONAL, 2);
+    if (search_both_ways(p)) add_cuts(s, DTM_PLACE_BIDIRECTIONAL, 2);
     if (p->stages && p->n_stages > p->ranks && p->n_stages % p->ranks == 0) {
         add_cuts(s, DTM_PLACE_V, p->n_stages / p->ranks);
         add_cuts(s, DTM_PLACE_LOOP, p->n_stages / p->ranks);

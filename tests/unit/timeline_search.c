@@ -476,6 +476,23 @@ static void test_given(void) {
     dtm_context_destroy(context);
 }
 
+/* Orders of both directions have half of the microbatches either way, so `auto` has them of even numbers alone; there it does
+ * have them, where a pair of F and B saves much. */
+static void test_directions(void) {
+    int both = 0;
+    for (int ranks = 2; ranks <= 4; ranks += 2)
+        for (int microbatches = 2 * ranks; microbatches <= 2 * ranks + 7; microbatches++) {
+            dtm_context *context = dtm_context_create();
+            model m = {1, 1, 1, .pair = 2, .ranks = ranks, .microbatches = microbatches, .layers = ranks};
+            dtm_timeline_answer a = searched(context, &m, false);
+            bool two = a.timeline->directions == 2;
+            CHECK(!two || microbatches % 2 == 0, "%d ranks: %d microbatches in both directions", ranks, microbatches);
+            both += two;
+            dtm_context_destroy(context);
+        }
+    CHECK(both > 0, "never in both directions");
+}
+
 static void test_refusal(void) {
     dtm_context *context = dtm_context_create();
     model m = {1, 1, 1, .memory = 0.5, .ranks = 2, .microbatches = 4, .layers = 4};
@@ -514,6 +531,7 @@ int main(int count, char **words) {
     test_heuristics();
     test_random((DTM_SAMPLE ? 15 : 40) * scale);
     test_given();
+    test_directions();
     test_refusal();
     test_time();
     printf("%d checks, %d failures\n", checks, failures);
