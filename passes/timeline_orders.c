@@ -239,48 +239,74 @@ static bool unknown(dtm_context *context, dtm_span span, const char *name) {
     return false;
 }
 
-/* Whether the schedule is defined for these numbers; if not, says which it would be for. */
-static bool defined(dtm_context *context, dtm_span span, const schedule *s, int p, int m, int v) {
+typedef struct numbers {
+    int p, m, v;
+} numbers;
+
+/* The numbers nearest to these that a schedule is defined for. */
+static numbers nearest(const schedule *s, numbers n) {
+    const int most = DTM_TIMELINE_TASKS / 3;
+    if (n.v && !s->any_chunks) n.v = s->chunks;
+    if (n.v == 1 && s->any_chunks) n.v = 2;
+    n.v = least(n.v, most);
+    n.p = least(n.p, DTM_TIMELINE_RANKS);
+    n.p += s->even && n.p % 2;
+    int chunks = n.v ? n.v : s->chunks, fewest = s->doubled ? 2 * n.p : 1;
+    for (; n.p > 1 + s->even && most / chunks / n.p < fewest; fewest = s->doubled ? 2 * n.p : 1) n.p -= 1 + s->even;
+    n.m = least(n.m > fewest ? n.m : fewest, most / chunks / n.p);
+    if (s->even && n.m % 2) n.m += n.m < most / chunks / n.p ? 1 : -1;
+    return n;
+}
+
+static bool same(numbers a, numbers b) { return a.p == b.p && a.m == b.m && a.v == b.v; }
+
+/* Another schedule for just these numbers; NULL: there is none. */
+static const char *instead(numbers n, bool other_chunks) {
+    static const char *const names[] = {"dualpipev", "zbv", "interleaved", "1f1b"};
+    for (size_t k = other_chunks ? 2 : 0; k < sizeof names / sizeof *names; k++)
+        for (int i = 0; i < NAMED; i++)
+            if (!strcmp(schedules[i].name, names[k]) && same(nearest(&schedules[i], n), n)) return names[k];
+    return NULL;
+}
+
+/* All that must change together, or a schedule for which nothing must. */
+static const char *choices(dtm_arena *arena, const schedule *s, numbers n) {
+    numbers to = nearest(s, n);
+    dtm_text text = {arena, NULL, 0, 0};
+    if (to.v != n.v) dtm_text_printf(&text, "chunks = %d", to.v);
+    if (to.p != n.p) dtm_text_printf(&text, "%s%d rank%s", text.length ? " and " : "", to.p, dtm_plural(to.p));
+    if (to.m != n.m) dtm_text_printf(&text, "%smicrobatches = %d", text.length ? " and " : "", to.m);
+    const char *other = instead(n, to.v != n.v);
+    if (other) dtm_text_printf(&text, ", or schedule = %s", other);
+    return text.data;
+}
+
+/* Why a schedule is not defined for these numbers; NULL: it is. */
+static const char *reason(dtm_arena *arena, const schedule *s, numbers n) {
+    int fewest = s->doubled ? 2 * n.p : 1;
+    if (same(nearest(s, n), n)) return NULL;
+    if (n.v && n.v != s->chunks && !s->any_chunks)
+        return dtm_arena_printf(arena, "%s has %s, not %d", s->name, s->chunks == 1 ? "one chunk a rank" : "two chunks a rank", n.v);
+    if (n.v == 1 && s->any_chunks) return dtm_arena_printf(arena, "%s has at least two chunks a rank", s->name);
+    if (n.p > DTM_TIMELINE_RANKS)
+        return dtm_arena_printf(arena, "a pipeline has at most %d ranks, not %d", DTM_TIMELINE_RANKS, n.p);
+    if (s->even && n.p % 2)
+        return dtm_arena_printf(arena, "%s needs an even number of ranks, there %s %d", s->name, n.p == 1 ? "is" : "are", n.p);
+    if (n.m < fewest)
+        return dtm_arena_printf(arena, "%s on %d rank%s needs at least %d microbatches, there %s %d", s->name, n.p,
+                                dtm_plural(n.p), fewest, n.m == 1 ? "is" : "are", n.m);
+    if (n.m > DTM_TIMELINE_TASKS / 3 / (n.v ? n.v : s->chunks) / n.p)
+        return dtm_arena_printf(arena, "%d microbatches on %d rank%s are more tasks than a timeline can have", n.m, n.p,
+                                dtm_plural(n.p));
+    return dtm_arena_printf(arena, "%s sends half of the microbatches either way, %d cannot be halved", s->name, n.m);
+}
+
+/* If it is not, says why and for which numbers it would be. */
+static bool defined(dtm_context *context, dtm_span span, const schedule *s, numbers n) {
     dtm_arena *arena = dtm_context_arena(context);
-    if (v && v != s->chunks && !s->any_chunks) {
-        const char *one = s->chunks == 1 ? "one chunk a rank" : "two chunks a rank";
-        not_defined(context, span, dtm_arena_printf(arena, "%s has %s, not %d", s->name, one, v),
-                    v > 1 ? dtm_arena_printf(arena, "chunks = %d, or schedule = interleaved", s->chunks)
-                          : dtm_arena_printf(arena, "chunks = %d, or schedule = 1f1b", s->chunks));
-        return false;
-    }
-    if (p > DTM_TIMELINE_RANKS) {
-        not_defined(context, span, dtm_arena_printf(arena, "a pipeline has at most %d ranks, not %d", DTM_TIMELINE_RANKS, p),
-                    "fewer ranks");
-        return false;
-    }
-    int most = DTM_TIMELINE_TASKS / 3 / (v ? v : s->chunks) / p;
-    if (m > most) {
-        not_defined(context, span,
-                    dtm_arena_printf(arena, "%d microbatches on %d rank%s are more tasks than a timeline can have", m, p,
-                                     dtm_plural(p)),
-                    dtm_arena_printf(arena, "microbatches = %d at most", most));
-        return false;
-    }
-    if (s->any_chunks && v == 1) {
-        not_defined(context, span, dtm_arena_printf(arena, "%s has at least two chunks a rank", s->name),
-                    "chunks = 2, or schedule = 1f1b");
-        return false;
-    }
-    if (s->even && p % 2) {
-        not_defined(context, span, dtm_arena_printf(arena, "%s needs an even number of ranks, there %s %d", s->name,
-                                                    p == 1 ? "is" : "are", p),
-                    dtm_arena_printf(arena, "%d ranks, or schedule = dualpipev, which takes any number", p + 1));
-        return false;
-    }
-    int fewest = s->doubled ? 2 * p : 1, nearest = m < fewest ? fewest : s->even ? m + m % 2 : m;
-    if (nearest == m) return true;
-    const char *why =
-        m < fewest ? dtm_arena_printf(arena, "%s on %d rank%s needs at least %d microbatches, there %s %d", s->name, p, dtm_plural(p), fewest,
-                                      m == 1 ? "is" : "are", m)
-                   : dtm_arena_printf(arena, "%s sends half of the microbatches either way, %d cannot be halved", s->name, m);
-    not_defined(context, span, why, dtm_arena_printf(arena, "microbatches = %d, or schedule = zbv", nearest));
-    return false;
+    const char *why = reason(arena, s, n);
+    if (why) not_defined(context, span, why, choices(arena, s, n));
+    return !why;
 }
 
 static dtm_timeline *fill(dtm_arena *arena, const schedule *s, int p, int m, int v) {
@@ -298,7 +324,7 @@ dtm_timeline *dtm_timeline_order(dtm_context *context, dtm_arena *arena, dtm_spa
             not_defined(context, span, "a pipeline has at least one rank, one microbatch and one chunk", NULL);
             return NULL;
         }
-        if (!defined(context, span, s, ranks, microbatches, chunks)) return NULL;
+        if (!defined(context, span, s, (numbers){ranks, microbatches, chunks})) return NULL;
         return fill(arena, s, ranks, microbatches, chunks);
     }
     unknown(context, span, name);

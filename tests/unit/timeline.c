@@ -249,13 +249,19 @@ static void test_not_defined(void) {
     } cases[] = {
         {"dualpipe", 3, 8, 0,
          "error[E0902]: dualpipe needs an even number of ranks, there are 3\n"
-         "   help: 4 ranks, or schedule = dualpipev, which takes any number\n"},
+         "   help: 4 ranks, or schedule = dualpipev\n"},
+        {"dualpipe", 3, 5, 0,
+         "error[E0902]: dualpipe needs an even number of ranks, there are 3\n"
+         "   help: 4 ranks and microbatches = 8, or schedule = zbv\n"},
+        {"dualpipe", 3, 5, 3,
+         "error[E0902]: dualpipe has two chunks a rank, not 3\n"
+         "   help: chunks = 2 and 4 ranks and microbatches = 8, or schedule = interleaved\n"},
         {"dualpipe", 4, 6, 0,
          "error[E0902]: dualpipe on 4 ranks needs at least 8 microbatches, there are 6\n"
          "   help: microbatches = 8, or schedule = zbv\n"},
         {"dualpipe", 2, 5, 0,
          "error[E0902]: dualpipe sends half of the microbatches either way, 5 cannot be halved\n"
-         "   help: microbatches = 6, or schedule = zbv\n"},
+         "   help: microbatches = 6, or schedule = dualpipev\n"},
         {"dualpipev", 2, 1, 0,
          "error[E0902]: dualpipev on 2 ranks needs at least 4 microbatches, there is 1\n"
          "   help: microbatches = 4, or schedule = zbv\n"},
@@ -268,10 +274,11 @@ static void test_not_defined(void) {
          "error[E0902]: there is no schedule `zigzag`\n"
          "   help: gpipe, 1f1b, interleaved, zbh1, zbv, dualpipe, dualpipev or auto\n"},
         {"gpipe", 4, 0, 0, "error[E0902]: a pipeline has at least one rank, one microbatch and one chunk\n"},
-        {"gpipe", 60000, 60000, 0, "error[E0902]: a pipeline has at most 4096 ranks, not 60000\n   help: fewer ranks\n"},
+        {"gpipe", 60000, 60000, 0, "error[E0902]: a pipeline has at most 4096 ranks, not 60000\n"
+         "   help: 4096 ranks and microbatches = 1365\n"},
         {"gpipe", 4000, 60000, 0,
          "error[E0902]: 60000 microbatches on 4000 ranks are more tasks than a timeline can have\n"
-         "   help: microbatches = 1398 at most\n"},
+         "   help: microbatches = 1398\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dtm_context *context = dtm_context_create();
@@ -281,6 +288,49 @@ static void test_not_defined(void) {
         expect_text(cases[i].name, diagnostics(context), cases[i].wanted);
         dtm_context_destroy(context);
     }
+}
+
+/* Each choice that a help names, tried: `A and B, or schedule = C`. */
+static void try_choices(const char *name, int p, int m, int v, const char *help) {
+    static const char *const ways[] = {"as it is", "another schedule"};
+    char words[160], other[32] = "";
+    CHECK(snprintf(words, sizeof words, "%s", help) < (int)sizeof words, "%s", help);
+    char *or = strstr(words, ", or schedule = ");
+    CHECK(or && sscanf(or + 16, "%31s", other) == 1, "%s P=%d M=%d V=%d: no other schedule: %s", name, p, m, v, help);
+    if (or) *or = 0;
+    int changed = 0, q = p, n = m, w = v;
+    for (char *at = words, *next; at; at = next) {
+        next = strstr(at, " and ");
+        if (next) *next = 0, next += 5;
+        changed += sscanf(at, "chunks = %d", &w) == 1 || sscanf(at, "microbatches = %d", &n) == 1 || sscanf(at, "%d rank", &q) == 1;
+    }
+    CHECK(changed > 0, "%s P=%d M=%d V=%d: nothing to change: %s", name, p, m, v, help);
+    for (int way = 0; way < 2; way++) {
+        dtm_context *context = dtm_context_create();
+        dtm_arena *arena = dtm_context_arena(context);
+        dtm_timeline *t = way ? dtm_timeline_order(context, arena, (dtm_span){0, 0, 0}, other, p, m, v)
+                              : dtm_timeline_order(context, arena, (dtm_span){0, 0, 0}, name, q, n, w);
+        CHECK(t, "%s P=%d M=%d V=%d: %s is refused too: %s", name, p, m, v, ways[way], help);
+        dtm_context_destroy(context);
+    }
+}
+
+static void test_choices(void) {
+    int refused = 0;
+    const char *name;
+    for (int i = 0; (name = dtm_timeline_schedule(i)); i++)
+        for (int k = 0; k < 8 * 20 * 5; k++) {
+            int p = 1 + k / 100, m = 1 + k / 5 % 20, v = k % 5;
+            dtm_context *context = dtm_context_create();
+            if (!dtm_timeline_order(context, dtm_context_arena(context), (dtm_span){0, 0, 0}, name, p, m, v)) {
+                const char *help = strstr(diagnostics(context), "help: ");
+                CHECK(help, "%s P=%d M=%d V=%d: no help", name, p, m, v);
+                if (help) try_choices(name, p, m, v, help + 6);
+                refused++;
+            }
+            dtm_context_destroy(context);
+        }
+    CHECK(refused > 1000, "%d refused", refused);
 }
 
 #define HEAD "# t P=2 M=2 V=1 placement=single\n"
@@ -631,6 +681,7 @@ int main(int count, char **words) {
     test_pair_times();
     test_grid();
     test_not_defined();
+    test_choices();
     test_text();
     test_refusals();
     test_memory();
