@@ -69,6 +69,7 @@ static int run_local(dtm_program_run *run) {
     }
     dtm_links links;
     dtm_local_options options = {.links = run->options->links ? &links : NULL};
+    if (run->options->disturb) options.delay = 2e-3, options.seed = (uint64_t)run->options->disturb;
     if (options.links && !dtm_links_read(run->options->links, run->plan->ranks, &links, &status)) return fail(&status);
     if (dtm_local_run_with((int)run->plan->ranks, &options, dtm_run_rank, run, &status)) return 0;
     dtm_checkpoint_discard_all();

@@ -88,7 +88,9 @@ static const char shared_text[] =
     "    --timeout S            seconds after which an operation between ranks counts as hung: it is named, with the\n"
     "                           ranks that came and those that did not, and the run ends (default 600; 0: never)\n"
     "    --check-replicas       a debugging aid: after every step, what several ranks hold alike is compared bit for "
-    "bit\n";
+    "bit\n"
+    "    --disturb N            a debugging aid, with --local: messages come late, by times drawn by N, and who does not\n"
+    "                           wait for them is found out\n";
 
 static const char info_text[] =
     "%s info: prints the program, its mesh, parameters, memory of a rank by kind, settings, and the plan's hash.\n"
@@ -132,7 +134,7 @@ typedef struct flag {
     void *target;
 } flag;
 
-enum { FLAGS = 20 };
+enum { FLAGS = 21 };
 
 static void flags_of(dtm_options *o, flag flags[FLAGS]) {
     const flag all[FLAGS] = {
@@ -149,6 +151,7 @@ static void flags_of(dtm_options *o, flag flags[FLAGS]) {
         {"--profile", FLAG_SWITCH, FOR_RUN, &o->profile},
         {"--quiet", FLAG_SWITCH, FOR_RUN, &o->quiet},
         {"--check-replicas", FLAG_SWITCH, FOR_RUN, &o->check_replicas},
+        {"--disturb", FLAG_WHOLE, FOR_RUN, &o->disturb},
         {"--timeout", FLAG_SECONDS, FOR_RUN, NULL},
         {"--trace", FLAG_TEXT, FOR_RUN, &o->trace},
         {"--trace-steps", FLAG_STEPS, FOR_RUN, NULL},
@@ -306,11 +309,12 @@ static bool finish(dtm_options *o, dtm_status *status) {
         return dtm_status_fail(status, "--trace-steps chooses steps of --trace F.json, which is not there");
     if (o->links && !o->local)
         return dtm_status_fail(status, "--links is for --local: with mpirun messages go over the links that there are");
+    if (o->disturb && !o->local) return dtm_status_fail(status, "--disturb is for --local: add it");
     if (o->simulate && !o->local) return dtm_status_fail(status, "--simulate is for --local: add it");
     if (o->simulate && o->threads) return dtm_status_fail(status, "with --simulate nothing is computed: leave out --threads");
     const char *file = o->load ? "--load" : o->save_weights ? "--save-weights" : o->save_grads ? "--save-grads" : NULL;
-    if (o->simulate && (file || o->check_replicas))
-        return dtm_status_fail(status, "with --simulate nothing is computed: leave out %s", file ? file : "--check-replicas");
+    const char *aid = file ? file : o->check_replicas ? "--check-replicas" : o->disturb ? "--disturb" : NULL;
+    if (o->simulate && aid) return dtm_status_fail(status, "with --simulate nothing is computed: leave out %s", aid);
     if (!o->data) return dtm_status_fail(status, "%s wants --data F: a text, or tokens (--help)", o->argv[1]);
     bool tensors = dtm_data_is_safetensors(o->data);
     if (tensors && o->format_given)

@@ -23,6 +23,7 @@ typedef struct dtm_options {
     const char *data, *load, *log, *save_weights, *save_grads;
     const char *links; /* of --local: the file of a machine */
     bool simulate;
+    int64_t disturb; /* 0: not given */
     const char *trace;
     int64_t trace_first, trace_last; /* steps, from 1; 0: not given */
     dtm_data_format format;

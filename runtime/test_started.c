@@ -331,6 +331,37 @@ static void test_failures(void) {
     }
 }
 
+/* ---- what does not wait ---- */
+
+/* Late messages: what is received is NaN until it is waited for; what is sent and changed too early is found. */
+static bool hasty_main(dtm_comm *comm, void *argument, dtm_status *status) {
+    dtm_group *world = dtm_comm_world(comm);
+    const bool *changes = argument;
+    float data[3] = {1, 2, 3};
+    dtm_request request;
+    if (dtm_comm_rank(comm)) {
+        if (!dtm_receive_start(world, 0, data, sizeof data, &request, status) || !dtm_comm_barrier(comm, status)) return false;
+        CHECK(isnan(data[0]) && isnan(data[1]) && isnan(data[2]));
+    } else {
+        for (int i = 0; i < 3; i++) data[i] = (float)i + 4;
+        if (!dtm_send_start(world, 1, data, sizeof data, &request, status) || !dtm_comm_barrier(comm, status)) return false;
+        if (*changes) data[1] = 0;
+    }
+    if (!dtm_wait(world, &request, 1, status)) return false;
+    CHECK(data[0] == 4 && data[1] == 5 && data[2] == 6);
+    return true;
+}
+
+static void test_hasty(void) {
+    const dtm_local_options options = {.delay = 1e-3, .seed = 1};
+    bool changes = false;
+    dtm_status status = {0};
+    CHECK_OK(dtm_local_run_with(2, &options, hasty_main, &changes, &status), &status);
+    changes = true;
+    CHECK_FAILS(dtm_local_run_with(2, &options, hasty_main, &changes, &status), &status,
+                "what rank 0 sends to rank 1 (no name) was changed before the send had ended");
+}
+
 /* ---- links ---- */
 
 typedef struct seen {
@@ -400,6 +431,7 @@ int main(int argc, char **argv) {
     dtm_status status = {0};
     CHECK_OK(dtm_local_run_with(3, &(dtm_local_options){.links = &links}, links_main, NULL, &status), &status);
     test_failures();
+    test_hasty();
     printf("%d checks, %d failures\n", (int)checks, (int)failures);
     return failures > 0;
 }

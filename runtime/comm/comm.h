@@ -75,7 +75,7 @@ typedef struct dtm_links {
 
 typedef struct dtm_local_options {
     const dtm_links *links; /* NULL: as fast as memory */
-    double delay;           /* for tests: each message is late by up to so many seconds, drawn by the seed */
+    double delay;           /* for tests: each message is late by up to so many seconds, drawn by the seed; local.c says more */
     uint64_t seed;
 } dtm_local_options;
 bool dtm_local_run_with(int ranks, const dtm_local_options *options, dtm_rank_main function, void *argument,

@@ -3,7 +3,10 @@
  * rank's memory into the other's: so what was started moves without anybody waiting for it. There is no buffering, so a
  * program that needs some hangs here first.
  *
- * With links, or delays, what has been matched is done at a time to come, `ended`; whoever waits for it sleeps until then.
+ * With links, or delays, what has been matched is done at a time to come, `ended`; whoever waits for it sleeps until then. With
+ * delays it also shows who did not wait: what is received holds NaN from when it is posted until its wait, and at the wait of a
+ * send its bytes must be those that were sent. Each side has a copy of them meanwhile (`handle`); where a run fails before
+ * a wait the copy stays until the process ends.
  *
  * A failed rank poisons the world: all who wait are woken, and their operations fail as echoes. As a rank that leaves
  * takes its buffers with it, it first takes back what nobody has matched, and waits until nobody copies from or to it
@@ -177,6 +180,12 @@ static void complete(world *w, dtm_request *request, double ended, bool at_once)
     box->copying--;
 }
 
+static bool keep_bytes(dtm_request *request, const void *data) {
+    request->handle.pointer = malloc((size_t)request->bytes);
+    if (request->handle.pointer) memcpy(request->handle.pointer, data, (size_t)request->bytes);
+    return request->handle.pointer != NULL;
+}
+
 static bool deliver(world *w, dtm_request *send, dtm_request *receive, dtm_status *status) {
     if (send->bytes != receive->bytes) {
         dtm_status_fail(status, "rank %d sends %lld bytes to rank %d, which expects %lld (tag %d)", send->owner,
@@ -187,7 +196,17 @@ static bool deliver(world *w, dtm_request *send, dtm_request *receive, dtm_statu
     }
     double sent, arrived;
     bool linked = w->options.links && send->linked && receive->linked, at_once = !linked && w->options.delay <= 0;
-    if (!send->pretends || !receive->pretends) memcpy(receive->data, send->data, (size_t)send->bytes);
+    bool moves = !send->pretends || !receive->pretends;
+    if (moves && w->options.delay > 0) {
+        if (!keep_bytes(send, send->data) || !keep_bytes(receive, send->data)) {
+            dtm_status_fail(status, "out of memory for a message of %lld bytes", (long long)send->bytes);
+            w->boxes[send->owner].copying--;
+            w->boxes[receive->owner].copying--;
+            return false;
+        }
+    } else if (moves) {
+        memcpy(receive->data, send->data, (size_t)send->bytes);
+    }
     schedule(w, linked ? w->options.links : NULL, send, receive, &sent, &arrived);
     complete(w, send, sent, at_once);
     complete(w, receive, arrived, at_once);
@@ -200,6 +219,8 @@ static bool post(dtm_comm *comm, dtm_request *request, dtm_status *status) {
     bool sends = request->sends;
     mailbox *box = &w->boxes[sends ? request->peer : request->owner];
     queue *others = sends ? &box->receives : &box->sends, *own = sends ? &box->sends : &box->receives;
+    request->handle.pointer = NULL;
+    if (!sends && w->options.delay > 0 && !request->pretends) memset(request->data, 0xff, (size_t)request->bytes); /* NaN */
     pthread_mutex_lock(&box->lock);
     bool poisoned = w->poisoned;
     dtm_request *match = poisoned ? NULL : queue_take(others, request->peer, request->owner, request->tag);
@@ -265,8 +286,16 @@ static bool sleep_until(dtm_comm *comm, dtm_request *request, dtm_status *status
         if (w->poisoned) return leave(comm, status);
         if (given_up(comm)) return dtm_status_echo(status);
     }
+    void *kept = request->handle.pointer;
+    bool changed = kept && request->sends && memcmp(request->data, kept, (size_t)request->bytes) != 0;
+    if (kept && !request->sends) memcpy(request->data, kept, (size_t)request->bytes);
+    free(kept);
     request->done = 1;
-    return true;
+    if (!changed) return true;
+    dtm_status_fail(status, "what rank %d sends to rank %d (%s) was changed before the send had ended", request->owner,
+                    request->peer, request->label ? request->label : "no name");
+    poison(w, status);
+    return leave(comm, status);
 }
 
 static bool wait_one(dtm_comm *comm, dtm_request *request, dtm_status *status) {
