@@ -12,6 +12,7 @@
 #include "ir/calls.h"
 #include "ir/fault.h"
 #include "ir/storage.h"
+#include "passes/overlap_room.h"
 #include "passes/schedule.h"
 
 #include <stdlib.h>
@@ -107,6 +108,51 @@ static int compare_sums(const void *a, const void *b) {
     return x->name < y->name ? -1 : x->name > y->name;
 }
 
+/* ---- memory ---- */
+
+static bool all_fit(const chooser *c) {
+    for (size_t r = 0; r < c->module->n_ranks; r++)
+        if (!dtm_fits_in(c->module->ranks[r], dtm_room_of(c->module->ranks[r]))) return false;
+    return true;
+}
+
+static int stream_of(const chooser *c, size_t i) {
+    for (size_t r = 0; r < c->module->n_ranks; r++)
+        if (c->sums[i].on[r]) return (int)c->module->ranks[r]->ops[c->sums[i].on[r]].attributes.number[DTM_COLLECTIVE_APART];
+    return 0;
+}
+
+static double bytes_of(const chooser *c, size_t i) {
+    for (size_t r = 0; r < c->module->n_ranks; r++) {
+        const dtm_module *rank = c->module->ranks[r];
+        if (c->sums[i].on[r]) return (double)dtm_local_bytes_max(rank, rank->values[rank->ops[c->sums[i].on[r]].results[0]].type);
+    }
+    return 0;
+}
+
+static void leave(const chooser *c, size_t i) {
+    put(c, i, i + 1, 0);
+    for (size_t r = 0; r < c->module->n_ranks; r++)
+        if (c->sums[i].on[r]) dtm_say_no_room(c->module->ranks[r], c->sums[i].on[r]);
+}
+
+/* The fewest are left where they stand, those that move most first, so that every rank's program fits; if none does so, they are as
+ * they were. */
+static void leave_room(const chooser *c) {
+    int *streams = dtm_arena_alloc(c->arena, (c->count + 1) * sizeof *streams);
+    for (size_t i = 0; i < c->count; i++) streams[i] = stream_of(c, i);
+    put(c, 0, c->count, 0);
+    bool may_fit = all_fit(c);
+    for (size_t i = 0; i < c->count; i++) put(c, i, i + 1, streams[i]);
+    while (may_fit && !all_fit(c)) {
+        size_t largest = c->count;
+        for (size_t i = 0; i < c->count; i++)
+            if (stream_of(c, i) && (largest == c->count || bytes_of(c, i) > bytes_of(c, largest))) largest = i;
+        if (largest == c->count) return;
+        leave(c, largest);
+    }
+}
+
 void dtm_overlap_sums(dtm_module *module, bool *const *may) {
     chooser c = {.module = module, .arena = dtm_arena_create()};
     if (module->n_ranks) find_sums(&c, may);
@@ -128,5 +174,6 @@ void dtm_overlap_sums(dtm_module *module, bool *const *may) {
             if (!ends) put(&c, i, end, 0);
         }
     }
+    if (c.count && !all_fit(&c)) leave_room(&c);
     dtm_arena_destroy(c.arena);
 }

@@ -56,7 +56,7 @@ typedef struct walk {
     walker *ranks;
     size_t count;
     uint32_t *posted, *sent; /* by channel */
-    bool good, quiet;
+    bool good, quiet, ambiguous;
 } walk;
 
 static const dtm_op_data *get(const walker *r, dtm_op op) { return dtm_op_get(r->module, op); }
@@ -146,6 +146,25 @@ static bool is_last_call(const dtm_loop_schedule *schedule, const dtm_loop_call 
     return true;
 }
 
+/* Whether both parts of a pair are the last calls of their regions and start sums on one stream: which comes first depends on how
+ * the parts take turns. */
+static bool is_ambiguous(const walker *r, const dtm_loop_call *call) {
+    const dtm_loop_call *calls = r->schedule.calls.items;
+    for (size_t i = 0; i < r->n_apart; i++)
+        for (size_t k = 0; k < r->n_apart; k++) {
+            dtm_op one = dtm_called_region(r->module, r->apart[i].first_place), other = dtm_called_region(r->module, r->apart[k].first_place);
+            bool both = one && other && one != other && r->apart[i].stream == r->apart[k].stream;
+            bool first = false, second = false;
+            for (size_t c = call->begin; both && c <= call->end; c++) {
+                bool last = is_last_call(&r->schedule, &calls[c]);
+                first |= last && calls[c].region == one;
+                second |= last && calls[c].region == other;
+            }
+            if (first && second && calls[call->begin].region == one) return true; /* a forward pass and what follows it */
+        }
+    return false;
+}
+
 static void add_ordered_loop(walk *w, walker *r) {
     if (dtm_loop_schedule_of(r->module, r->loop, w->scratch, &r->schedule)) return; /* the verifier says why */
     size_t channels = w->count * w->count * 2, regions = r->schedule.times.n_regions;
@@ -165,6 +184,7 @@ static void add_ordered_loop(walk *w, walker *r) {
     for (size_t i = 0; i < r->schedule.n_entries; i++) {
         const dtm_loop_entry *entry = &r->schedule.entries[i];
         add(w, r, (deed){kinds[entry->kind], entry->message, (uint32_t)i, 0});
+        if (entry->kind == DTM_LOOP_RUN && r->n_apart && entry->call.end > entry->call.begin && is_ambiguous(r, &entry->call)) w->ambiguous = true;
         if (entry->kind == DTM_LOOP_RUN && r->n_apart && is_last_call(&r->schedule, &entry->call)) add_starts(w, r, r->loop, entry->call.region);
     }
 }
@@ -310,10 +330,20 @@ static under_way *head_of(const walker *r, int stream) {
     return row->at < row->count ? &r->apart[row->items[row->at]] : NULL;
 }
 
+/* Copies start in one order, the same way around in all repeats around the place. */
+static bool same_way(const walker *a, dtm_op x, const walker *b, dtm_op y) {
+    x = dtm_early_place(a->module, x), y = dtm_early_place(b->module, y);
+    do {
+        x = dtm_enclosing(a->module, x, DTM_OP_REPEAT), y = dtm_enclosing(b->module, y, DTM_OP_REPEAT);
+        if (!x || !y) return !x && !y;
+    } while (!((get(a, x)->attributes.flags ^ get(b, y)->attributes.flags) & DTM_REPEAT_REVERSED));
+    return false;
+}
+
 static bool same_under_way(const walker *a, const under_way *x, const walker *b, const under_way *y) {
     bool same = y && x->members == y->members && x->count == y->count;
     for (size_t i = 0; same && i < x->count; i++)
-        same = dtm_value_get(a->module, get(a, x->sums[i])->results[0])->name == dtm_value_get(b->module, get(b, y->sums[i])->results[0])->name &&
+        same = same_way(a, x->sums[i], b, y->sums[i]) && dtm_value_get(a->module, get(a, x->sums[i])->results[0])->name == dtm_value_get(b->module, get(b, y->sums[i])->results[0])->name &&
                dtm_copies(a->module, get(a, x->sums[i])->results[0]) == dtm_copies(b->module, get(b, y->sums[i])->results[0]);
     return same;
 }
@@ -389,12 +419,12 @@ static dtm_span span_of(const walker *r) {
     return is_in_loop(d) ? r->module->settings.pipeline.span : get(r, d->op)->span;
 }
 
-/* The first rank that does not come, on a stream, to what r waits for. */
+/* The first rank that does not come, on a stream, to what r waits for, or to what is before it there. */
 static size_t missing_apart(const walk *w, const walker *r) {
-    const under_way *own = &r->apart[next_of(r)->entry];
+    const under_way *own = head_of(r, r->apart[next_of(r)->entry].stream);
     const dtm_op_data *named = get(r, own->sums[0]);
     for (size_t q = 0; q < w->count; q++)
-        if (dtm_is_member(r->module, named, (int64_t)q) && !same_under_way(r, own, &w->ranks[q], head_of(&w->ranks[q], own->stream))) return q;
+        if (q != rank_of(w, r) && dtm_is_member(r->module, named, (int64_t)q) && !same_under_way(r, own, &w->ranks[q], head_of(&w->ranks[q], own->stream))) return q;
     return w->count;
 }
 
@@ -449,6 +479,13 @@ static bool walk_all(const dtm_module *module, dtm_arena *scratch, bool quiet) {
             for (int s = 0; s < DTM_STREAMS_OF_SUMS; s++)
                 while (carry_out(&w, &w.ranks[i], s)) moves = true;
         for (size_t i = 0; i < w.count; i++) all &= !next_of(&w.ranks[i]);
+    }
+    if (w.ambiguous && w.good && all) {
+        if (!quiet) {
+            dtm_error(w.context, module->settings.pipeline.span, 511, "both parts of a pair are the last of their regions and start sums on one stream, in an order that is not known");
+            dtm_help(w.context, "give those of one of them the other stream, `apart = %d` or `apart = %d`, or call one of them later", DTM_FIRST_STREAM_OF_SUMS, DTM_FIRST_STREAM_OF_SUMS + 1);
+        }
+        return false;
     }
     if (!all && w.good && !quiet) refuse(&w);
     return all && w.good;

@@ -120,8 +120,7 @@ static rank_rows rows_of(const dtm_module *module, bool timed, size_t n_ranks, d
     w.thing = dtm_arena_alloc(arena, module->n_ops * sizeof *w.thing);
     for (dtm_op op = 1; op < module->n_ops; op++) {
         dtm_op early = dtm_is_apart(module, op) ? dtm_early_place(module, op) : 0;
-        bool along = dtm_along_pipeline(module, &module->ops[op]); /* others may come to it later: that is known of the loop alone */
-        if (!early || (along && (!w.loop || dtm_enclosing(module, early, DTM_OP_MICROBATCH) != w.loop))) continue;
+        if (!early) continue;
         w.early[op] = early;
         w.thing[op] = w.n_apart;
         DTM_PUSH(arena, w.apart, w.n_apart, w.cap_apart, op);
@@ -254,8 +253,17 @@ static void add_sum(loop_sums *sums, const rank_rows *w, size_t rank, const job 
     sum->job.last = fmax(sum->job.last, before ? before->done : own->last);
 }
 
+/* Whether sums along the pipeline go through the same port as what is carried out apart over other axes. */
+static bool shares_port(const rank_rows *w) {
+    dtm_link along = dtm_link_of(w->module, (uint16_t)(1 << w->module->settings.pipeline.axis));
+    for (size_t k = 0; k < w->n_apart; k++)
+        if (!is_along(w, k) && !strcmp(dtm_link_of(w->module, get(w, w->apart[k])->attributes.axes).name, along.name)) return true;
+    return false;
+}
+
 /* `carried_out`: by stream and rank. Ranks that have no sum in common do not wait for one another. */
 static void carry_out_sums(loop_sums *sums, const rank_rows *w, step_walk *walk, double *carried_out) {
+    bool port = shares_port(w);
     for (size_t i = 0; i < sums->count; i++) {
         jobs together = {0};
         double begin = 0;
@@ -269,7 +277,11 @@ static void carry_out_sums(loop_sums *sums, const rank_rows *w, step_walk *walk,
         }
         for (size_t r = 0; r < w->n_ranks; r++)
             if (first->thing[r]) begin = fmax(begin, carried_out[(size_t)first->stream * w->n_ranks + r]);
+        for (size_t r = 0; r < w->n_ranks && port; r++)
+            if (first->thing[r]) begin = fmax(begin, *step_walk_carried_out(walk, r));
         carry_out(&together, &begin);
+        for (size_t r = 0; r < w->n_ranks && port; r++)
+            if (first->thing[r]) *step_walk_carried_out(walk, r) = begin;
         for (size_t k = 0; k < together.count; k++)
             for (size_t r = 0; r < w->n_ranks; r++) {
                 size_t thing = sums->items[together.items[k].thing].thing[r];
