@@ -1,6 +1,8 @@
 /* check: files, declarations, and the order in which a module is made of them. */
 #include "frontend/checker.h"
 
+#include "ir/timeline.h"
+
 #include <errno.h>
 #include <libgen.h>
 #include <stdlib.h>
@@ -85,7 +87,13 @@ static bool read_file(dtm_checker *c, const char *path, dtm_string name, dtm_spa
         return false;
     }
     uint32_t source = dtm_source_add(c->context, strcmp(path, "-") ? path : "<stdin>", text, length);
+    bool orders = dtm_timeline_is_text(text, length);
     free(text);
+    if (orders) {
+        dtm_error(c->context, from, 901, "%s holds the orders of a timeline, and no program", path);
+        dtm_help(c->context, "`dtmc timeline` draws it; the order of a program is edited in the dump that `dtmc ir FILE --after schedule` prints");
+        return false;
+    }
     dtm_checked_file entry = {path, name, NULL};
     size_t index = c->n_files;
     DTM_PUSH(c->arena, c->files, c->n_files, c->cap_files, entry);

@@ -70,8 +70,12 @@ typedef struct dtm_timeline {
     dtm_rank_order *order; /* by rank */
 } dtm_timeline;
 
-/* What the numbers may be: the tasks of all, at most DTM_TIMELINE_TASKS, are counted in 32 bits. */
-enum { DTM_TIMELINE_RANKS = 1 << 12, DTM_TIMELINE_TASKS = 1 << 24 };
+/* What the numbers may be. A timeline has every task of a step by name, and takes time and memory for each: with so many it is
+ * still drawn in seconds. */
+enum { DTM_TIMELINE_RANKS = 1 << 12, DTM_TIMELINE_MICROBATCHES = 1 << 12, DTM_TIMELINE_TASKS = 1 << 19 };
+
+/* Whether a file holds the text of a timeline rather than a program: a first line that says a placement, or tasks without any. */
+bool dtm_timeline_is_text(const char *text, size_t length);
 
 /* An empty timeline. single has one chunk, bidir two (for any other number: dtm_broken). */
 dtm_timeline *dtm_timeline_create(dtm_arena *arena, const char *name, dtm_placement placement, int ranks, int microbatches,

@@ -25,6 +25,33 @@ static void fail(reader *r, size_t from, size_t to, const char *message) {
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+static bool contains(const char *text, size_t length, const char *what) {
+    size_t size = strlen(what);
+    for (size_t i = 0; i + size <= length; i++)
+        if (memcmp(text + i, what, size) == 0) return true;
+    return false;
+}
+
+/* F0, B3.1, (F0+B0), [S:F0>1]: what lines of ranks begin with, and no program. */
+static bool begins_with_task(const char *text, size_t length) {
+    if (length > 2 && text[0] == '[') return (text[1] == 'S' || text[1] == 'R') && text[2] == ':';
+    if (length && text[0] == '(') text++, length--;
+    return length > 1 && memchr("FBIWfbiw", text[0], 8) && is_digit(text[1]);
+}
+
+bool dtm_timeline_is_text(const char *text, size_t length) {
+    bool said = false; /* by a comment: what the first line of a timeline says */
+    for (size_t at = 0, end; at < length; at = end + 1) {
+        const char *newline = memchr(text + at, '\n', length - at);
+        end = newline ? (size_t)(newline - text) : length;
+        while (at < end && is_space(text[at])) at++;
+        if (at == end) continue;
+        if (text[at] != '#') return said || begins_with_task(text + at, end - at);
+        said |= contains(text + at, end - at, " P=") && contains(text + at, end - at, " placement=");
+    }
+    return said;
+}
+
 static void skip_spaces(reader *r) {
     while (r->at < r->end && is_space(r->text[r->at])) r->at++;
 }
@@ -78,10 +105,14 @@ static void make(reader *r, size_t from, const char *name, int p, int m, int v, 
         what = "placement=single has V=1: one stage a rank";
     else if (placement == DTM_PLACE_BIDIRECTIONAL && v != 2)
         what = "placement=bidir has V=2: each rank holds a stage for either direction";
+    else if (m > DTM_TIMELINE_MICROBATCHES)
+        what = dtm_arena_printf(r->arena, "a timeline has at most %d microbatches, not %d", DTM_TIMELINE_MICROBATCHES, m);
     else if (p > DTM_TIMELINE_RANKS || v > DTM_TIMELINE_RANKS || (int64_t)p * v > DTM_TIMELINE_TASKS / 3 / m)
-        what = "a timeline of more tasks than can be counted";
-    if (what) fail(r, from, r->end, what);
-    else r->timeline = dtm_timeline_create(r->arena, name, placement, p, m, v);
+        what = dtm_arena_printf(r->arena, "a timeline has at most %d tasks, three for each of P x V x M", DTM_TIMELINE_TASKS);
+    if (what) {
+        fail(r, from, r->end, what);
+        if (place < 0 || p < 1 || m < 1 || v < 1) dtm_help(r->context, "# 1f1b P=4 M=8 V=1 placement=single");
+    } else r->timeline = dtm_timeline_create(r->arena, name, placement, p, m, v);
 }
 
 /* A `#` line: the first with P=.. makes the timeline; others are comments. */
@@ -101,7 +132,8 @@ static void header(reader *r, size_t from) {
         for (int k = 0; k < 3; k++)
             if (key(r, names[k])) {
                 any = true;
-                if (!number(r, numbers[k]) || r->at != to) fail(r, word, to, "a whole number is expected");
+                if (!number(r, numbers[k]) || r->at != to) fail(r, word, to,
+                         dtm_arena_printf(r->arena, "%s is a whole number from 1 to %d", names[k], k == 1 ? DTM_TIMELINE_MICROBATCHES : DTM_TIMELINE_RANKS));
             }
         if (key(r, "placement") && (any = true) && !placement(r, &place))
             fail(r, word, to, "placement is single, loop, v or bidir");

@@ -30,6 +30,12 @@ static void fail(checker *k, dtm_span span, const char *message) {
     k->failed = true;
 }
 
+/* Of a message that is missing: whoever writes out one may think that the others still follow from the order. */
+static void help_all(checker *k) {
+    dtm_help(k->context, "once one message is written in a group, all must be: each is sent in one, [S:F0>1], and received in one, "
+                         "[R:F0<0]; without any group they follow from the order");
+}
+
 static void push(checker *k, const dtm_message ***lists, uint32_t *counts, size_t *capacity, uint32_t channel,
                  const dtm_message *m) {
     lists[channel] = dtm_arena_grow(k->arena, lists[channel], counts[channel], &capacity[channel], sizeof **lists);
@@ -78,12 +84,12 @@ static void operation(checker *k, int rank, const dtm_operation *o) {
         if (n == 0 || needs[n - 1].rank == rank) continue;
         dtm_task task = needs[n - 1].task;
         if (task.kind == DTM_TASK_INPUT) task.kind = DTM_TASK_BACKWARD;
-        if (!k->received[dtm_timeline_number(t, needs[n - 1].rank, task)])
+        if (!k->received[dtm_timeline_number(t, needs[n - 1].rank, task)]) {
             fail(k, o->span,
                  dtm_arena_printf(k->arena, "rank %d does %s before it has received %s from rank %d", rank,
                                   story(k, rank, o->tasks[i]), story(k, needs[n - 1].rank, task), needs[n - 1].rank));
-        else
-            k->alive[timeline_channel(t, needs[n - 1].rank, rank, o->tasks[i].kind != DTM_TASK_FORWARD)]--;
+            help_all(k);
+        } else k->alive[timeline_channel(t, needs[n - 1].rank, rank, o->tasks[i].kind != DTM_TASK_FORWARD)]--;
     }
 }
 
@@ -95,6 +101,7 @@ static void compare(checker *k, int from, uint32_t channel) {
         if (s && r && (memcmp(&s->made, &r->made, sizeof s->made) == 0 || dtm_fault(68))) continue;
         if (!s) {
             fail(k, r->span, dtm_arena_printf(k->arena, "rank %d never sends %s", from, story(k, from, r->made)));
+            help_all(k);
         } else {
             int to = s->peer;
             dtm_error(k->context, r ? r->span : s->span, 904,

@@ -243,18 +243,19 @@ typedef struct numbers {
     int p, m, v;
 } numbers;
 
+static int most_microbatches(int ranks, int chunks) { return least(DTM_TIMELINE_TASKS / 3 / chunks / ranks, DTM_TIMELINE_MICROBATCHES); }
+
 /* The numbers nearest to these that a schedule is defined for. */
 static numbers nearest(const schedule *s, numbers n) {
-    const int most = DTM_TIMELINE_TASKS / 3;
     if (n.v && !s->any_chunks) n.v = s->chunks;
     if (n.v == 1 && s->any_chunks) n.v = 2;
-    n.v = least(n.v, most);
+    n.v = least(n.v, DTM_TIMELINE_RANKS);
     n.p = least(n.p, DTM_TIMELINE_RANKS);
     n.p += s->even && n.p % 2;
     int chunks = n.v ? n.v : s->chunks, fewest = s->doubled ? 2 * n.p : 1;
-    for (; n.p > 1 + s->even && most / chunks / n.p < fewest; fewest = s->doubled ? 2 * n.p : 1) n.p -= 1 + s->even;
-    n.m = least(n.m > fewest ? n.m : fewest, most / chunks / n.p);
-    if (s->even && n.m % 2) n.m += n.m < most / chunks / n.p ? 1 : -1;
+    for (; n.p > 1 + s->even && most_microbatches(n.p, chunks) < fewest; fewest = s->doubled ? 2 * n.p : 1) n.p -= 1 + s->even;
+    n.m = least(n.m > fewest ? n.m : fewest, most_microbatches(n.p, chunks));
+    if (s->even && n.m % 2) n.m += n.m < most_microbatches(n.p, chunks) ? 1 : -1;
     return n;
 }
 
@@ -295,7 +296,7 @@ static const char *reason(dtm_arena *arena, const schedule *s, numbers n) {
     if (n.m < fewest)
         return dtm_arena_printf(arena, "%s on %d rank%s needs at least %d microbatches, there %s %d", s->name, n.p,
                                 dtm_plural(n.p), fewest, n.m == 1 ? "is" : "are", n.m);
-    if (n.m > DTM_TIMELINE_TASKS / 3 / (n.v ? n.v : s->chunks) / n.p)
+    if (n.m > most_microbatches(n.p, n.v ? n.v : s->chunks))
         return dtm_arena_printf(arena, "%d microbatches on %d rank%s are more tasks than a timeline can have", n.m, n.p,
                                 dtm_plural(n.p));
     return dtm_arena_printf(arena, "%s sends half of the microbatches either way, %d cannot be halved", s->name, n.m);

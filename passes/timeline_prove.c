@@ -69,7 +69,12 @@ static void find_tasks(prover *p, int rank) {
         }
 }
 
-static void missing(prover *p, int rank, dtm_task task) {
+static bool lacks(const prover *p, int rank, int microbatch, int chunk, dtm_task_kind kind) {
+    return !p->at[dtm_timeline_number(p->timeline, rank, (dtm_task){(uint32_t)microbatch, (uint16_t)chunk, (uint8_t)kind})];
+}
+
+static void missing(prover *p, int rank, int microbatch, int chunk, dtm_task_kind kind) {
+    dtm_task task = {(uint32_t)microbatch, (uint16_t)chunk, (uint8_t)kind};
     dtm_rank_order *order = &p->timeline->order[rank];
     dtm_span end = order->count ? order->operations[order->count - 1].span : (dtm_span){0, 0, 0};
     dtm_error(p->context, end, 903, "rank %d never does %s", rank, story(p, rank, task));
@@ -79,13 +84,14 @@ static void missing(prover *p, int rank, dtm_task task) {
 /* Whether each task of a rank is there, after what it needs of the rank itself. */
 static void check_tasks(prover *p, int rank) {
     const dtm_timeline *t = p->timeline;
-    static const dtm_task_kind kinds[] = {DTM_TASK_FORWARD, DTM_TASK_INPUT, DTM_TASK_WEIGHT};
     for (int c = 0; c < t->chunks; c++)
-        for (int m = 0; m < dtm_timeline_passing(t, c) && p->errors < MOST_ERRORS; m++)
-            for (int k = 0; k < (dtm_fault(58) ? 2 : 3); k++) {
-                dtm_task task = {(uint32_t)m, (uint16_t)c, (uint8_t)kinds[k]};
-                if (!p->at[dtm_timeline_number(t, rank, task)]) missing(p, rank, task);
-            }
+        for (int m = 0; m < dtm_timeline_passing(t, c) && p->errors < MOST_ERRORS; m++) {
+            bool input = lacks(p, rank, m, c, DTM_TASK_INPUT), weight = !dtm_fault(58) && lacks(p, rank, m, c, DTM_TASK_WEIGHT);
+            if (lacks(p, rank, m, c, DTM_TASK_FORWARD)) missing(p, rank, m, c, DTM_TASK_FORWARD);
+            if (input && weight) missing(p, rank, m, c, DTM_TASK_BACKWARD); /* one B, not its two parts */
+            else if (input) missing(p, rank, m, c, DTM_TASK_INPUT);
+            else if (weight) missing(p, rank, m, c, DTM_TASK_WEIGHT);
+        }
     for (uint32_t i = 0; i < t->order[rank].count && p->errors < MOST_ERRORS; i++) {
         const dtm_operation *o = operation(p, rank, i);
         for (int k = 0; k < n_tasks(o); k++) {

@@ -28,38 +28,12 @@ static bool has_format(const drawing *d, const char *name) {
 
 /* ---- what there is to draw ---- */
 
-/* Whether a word begins with ` P=` or the like within the bytes of a line. */
-static bool line_has(const char *line, const char *end, const char *word) {
-    size_t size = strlen(word);
-    for (; (size_t)(end - line) >= size; line++)
-        if (memcmp(line, word, size) == 0) return true;
-    return false;
-}
-
-/* Orders begin with a line `# NAME P=4 M=8 V=1 placement=single`, of any length; programs never do. */
-static bool is_orders(const char *text, size_t length) {
-    size_t at = 0;
-    while (at < length && strchr(" \t\r\n", text[at])) at++;
-    const char *line = text + at, *end = memchr(line, '\n', length - at);
-    if (!end) end = text + length;
-    return line < end && *line == '#' && line_has(line, end, " P=") && line_has(line, end, " placement=");
-}
-
-/* F0, B3.1: what lines of orders hold, and no program begins with. */
-static bool begins_with_task(const char *text, size_t length) {
-    size_t at = 0;
-    while (at < length && strchr(" \t\r\n", text[at])) at++;
-    return at + 1 < length && strchr("FBIWfbiw", text[at]) && text[at + 1] >= '0' && text[at + 1] <= '9';
-}
-
 static bool compile(drawing *d, const char *file, const char *text, size_t length) {
     dtm_options options = *d->options;
     options.file = file;
     options.check.text = text;
     options.check.length = length;
     d->module = dtm_compile(d->context, &options, "fuse");
-    if (!d->module && begins_with_task(text, length))
-        dtm_help(d->context, "a file of orders begins with a line like `# 1f1b P=4 M=8 V=1 placement=single`, which this one lacks");
     if (!d->module) return false;
     if (!d->module->settings.pipeline.present) {
         dtm_error(d->context, (dtm_span){0, 0, 0}, 233, "%s has no pipeline", file);
@@ -290,14 +264,14 @@ int dtm_command_timeline(const dtm_options *options) {
     size_t length;
     char *text = dtm_read_file(options->file, &length);
     if (!text) return 1;
-    int status = check_options(&d, is_orders(text, length));
+    int status = check_options(&d, dtm_timeline_is_text(text, length));
     if (status) {
         free(text);
         return status;
     }
     d.context = dtm_context_create();
     d.out.arena = d.arena = dtm_context_arena(d.context);
-    bool orders = is_orders(text, length);
+    bool orders = dtm_timeline_is_text(text, length);
     bool good = orders ? read_orders(&d, text, length) : compile(&d, options->file, text, length);
     good = good && draw(&d);
     if (good && d.module && !orders) good = dtm_bubble_check(d.module);
