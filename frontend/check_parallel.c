@@ -90,6 +90,24 @@ static bool read_microbatches(dtm_checker *c, const dtm_expr *value, dtm_span sp
     return false;
 }
 
+/* A pipeline's timeline has a task for each microbatch, stage and pass: too many are refused before any work. */
+static bool few_enough(dtm_checker *c, const dtm_pipeline_rule *rule, int64_t microbatches, dtm_span span) {
+    int64_t stages = c->module->settings.mesh.axes[rule->axis].size * (rule->chunks ? rule->chunks : 1);
+    int64_t most = DTM_TIMELINE_TASKS / 3 / stages;
+    if (most >= DTM_TIMELINE_MICROBATCHES) most = DTM_TIMELINE_MICROBATCHES;
+    int64_t rounds = rule->rounds ? rule->rounds : 1;
+    if (rounds <= most / microbatches) return true;
+    if (rule->rounds)
+        dtm_error(c->context, span, 409, "a pipeline of %lld stage%s has at most %lld microbatches in all rounds, not %lld rounds of %lld",
+                  (long long)stages, dtm_plural(stages), (long long)most, (long long)rounds, (long long)microbatches);
+    else
+        dtm_error(c->context, span, 409, "a pipeline of %lld stage%s has at most %lld microbatches, not %lld", (long long)stages,
+                  dtm_plural(stages), (long long)most, (long long)microbatches);
+    dtm_help(c->context, "%s = %lld at most: a few times as many as ranks keep these busy", rule->rounds ? "rounds times microbatches" : "microbatches",
+             (long long)most);
+    return false;
+}
+
 /* ---- AXIS splits REPEAT with SETTINGS ---- */
 
 static const char *const pipeline_words[] = {"schedule", "microbatches", "chunks", "stages"};
@@ -108,24 +126,33 @@ static bool read_schedule(dtm_checker *c, const dtm_expr *value, dtm_pipeline_ru
     return false;
 }
 
+/* Whether a rank may have any number of stages, so that the list says how many. */
+static bool takes_chunks(dtm_checker *c, const dtm_pipeline_rule *rule) {
+    const char *schedule = dtm_checker_text(c, rule->schedule);
+    return strcmp(schedule, "interleaved") == 0 || strcmp(schedule, "sequential") == 0 || strcmp(schedule, "auto") == 0;
+}
+
+/* How many stages a schedule has, `stage` knows and says; `auto` takes as many as are given, the same number on all ranks. */
 static bool read_stages(dtm_checker *c, const dtm_expr *list, dtm_pipeline_rule *rule) {
-    int64_t ranks = c->module->settings.mesh.axes[rule->axis].size;
-    size_t count = list->kind == DTM_EXPR_LIST ? list->count : 0;
-    int64_t found =
-        (int64_t)count > ranks ? (int64_t)count / ranks : 1; /* chunks follow from stages where they are not given */
-    int64_t wanted = ranks * (rule->chunks ? rule->chunks : found);
-    /* as many as ranks may be right with more chunks: where a stage is on more than one rank, as `stage` knows */
-    if ((int64_t)count != wanted && (int64_t)count != ranks) {
-        dtm_error(c->context, list->span, 413, "`stages` has %zu entr%s, and there %s %lld stage%s", count,
-                  count == 1 ? "y" : "ies", wanted == 1 ? "is" : "are", (long long)wanted, wanted == 1 ? "" : "s");
-        dtm_help(c->context, "give the copies of `%s` in each stage, or leave it out: stages are then balanced by cost",
-                 dtm_checker_text(c, rule->repeat));
+    int64_t ranks = c->module->settings.mesh.axes[rule->axis].size, count = (int64_t)list->count;
+    const char *help = dtm_arena_printf(c->arena, "give the copies of `%s` in each stage, or leave it out: stages are then balanced by cost",
+                                        dtm_checker_text(c, rule->repeat));
+    if (list->kind != DTM_EXPR_LIST || !count) {
+        dtm_error(c->context, list->span, 413, "`stages` is a list: a number of copies for each stage");
+        dtm_help(c->context, "%s", help);
         return false;
     }
-    if (!rule->chunks && found > 1) rule->chunks = found;
-    rule->stages = dtm_arena_alloc(c->module->arena, count * sizeof *rule->stages);
-    rule->n_stages = count;
-    for (size_t i = 0; i < count; i++)
+    if (strcmp(dtm_checker_text(c, rule->schedule), "auto") == 0 && count % ranks) {
+        dtm_error(c->context, list->span, 413, "`stages` has %lld entr%s, and with auto %lld ranks have %lld stages or a multiple of them", (long long)count,
+                  count == 1 ? "y" : "ies", (long long)ranks, (long long)ranks);
+        dtm_help(c->context, "%s", help);
+        return false;
+    }
+    if (!rule->chunks && count > ranks && count % ranks == 0 && takes_chunks(c, rule)) rule->chunks = count / ranks;
+    rule->stages = dtm_arena_alloc(c->module->arena, (size_t)count * sizeof *rule->stages);
+    rule->n_stages = (size_t)count;
+    rule->stages_span = list->span;
+    for (int64_t i = 0; i < count; i++)
         if (!dtm_section_whole(c, list->items[i], "a stage", 0, &rule->stages[i])) return false;
     return true;
 }
@@ -135,11 +162,9 @@ static bool take_rounds(dtm_checker *c, dtm_pipeline_rule *rule, int64_t rounds,
     dtm_settings *settings = &c->module->settings;
     rule->rounds = rounds;
     rule->rounds_span = span;
+    if (!few_enough(c, rule, settings->microbatches, span)) return false;
     settings->microbatches *= rounds;
-    if (settings->microbatches <= MOST_MICROBATCHES) return true;
-    dtm_error(c->context, span, 409, "at most %d microbatches are possible, not %lld rounds of %lld", MOST_MICROBATCHES,
-              (long long)rounds, (long long)(settings->microbatches / rounds));
-    return false;
+    return true;
 }
 
 static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_names *names, const dtm_entries *sets) {
@@ -174,8 +199,8 @@ static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_na
     }
     int64_t rounds = settings->microbatches;
     dtm_span rounds_span = settings->microbatches_span;
-    if (!read_schedule(c, schedule, &rule) || !read_microbatches(c, microbatches, s->span)) return false;
-    if (rounds_span.file && !take_rounds(c, &rule, rounds, rounds_span)) return false;
+    if (!read_schedule(c, schedule, &rule) || !dtm_section_whole(c, microbatches, "`microbatches`", 1, &settings->microbatches)) return false;
+    settings->microbatches_span = s->span;
     if (chunks && !dtm_section_whole(c, chunks, "`chunks`", 1, &rule.chunks)) return false;
     int64_t ranks = settings->mesh.axes[rule.axis].size;
     if (ranks > DTM_TIMELINE_RANKS) {
@@ -193,6 +218,12 @@ static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_na
         return false;
     }
     if (stages && !read_stages(c, stages, &rule)) return false;
+    if (!few_enough(c, &rule, settings->microbatches, microbatches->span)) {
+        settings->microbatches = rounds; /* a line `microbatches K` that follows is no second one */
+        settings->microbatches_span = rounds_span;
+        return false;
+    }
+    if (rounds_span.file && !take_rounds(c, &rule, rounds, rounds_span)) return false;
     settings->pipeline = rule;
     return true;
 }
@@ -413,7 +444,13 @@ static bool read_bubble(dtm_checker *c, const dtm_expectation *e, dtm_expect_rul
         dtm_help(c->context, "expect { bubble <= 0.15 }");
         return false;
     }
-    return dtm_section_number(c, e->value, "the bound of `bubble`", DTM_UNIT_NONE, dtm_range_not_negative, &rule->bound);
+    if (!dtm_section_number(c, e->value, "the bound of `bubble`", DTM_UNIT_NONE, dtm_range_not_negative, &rule->bound)) return false;
+    if (rule->bound <= 1) return true;
+    dtm_text meant = {.arena = c->arena};
+    dtm_text_number(&meant, rule->bound <= 100 ? rule->bound / 100 : 0.15);
+    dtm_error(c->context, e->value->span, 408, "`bubble` is a share of time, which is never above 1");
+    dtm_help(c->context, "expect { bubble <= %s }", meant.data);
+    return false;
 }
 
 /* Rules may come in any order: whether there is a pipeline is known after the last. */

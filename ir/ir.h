@@ -238,6 +238,7 @@ typedef struct dtm_pipeline_rule {
     dtm_span rounds_span;
     int64_t *stages; /* copies of the repeat in each stage, if given: as many as the axis has ranks, times chunks */
     size_t n_stages;
+    dtm_span stages_span;
     dtm_span span;
     dtm_place place;
 } dtm_pipeline_rule;

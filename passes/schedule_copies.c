@@ -39,6 +39,11 @@ static bool take(const dtm_module *rank, const dtm_op_data *region, stage_copies
 static bool follow(const dtm_module *module, const stage_copies *all, int stages) {
     const dtm_pipeline_rule *rule = &module->settings.pipeline;
     int64_t next = 0;
+    if (stages && rule->n_stages && rule->n_stages != (size_t)stages && rule->n_stages != module->n_ranks) {
+        dtm_error(module->context, rule->stages_span, 413, "`stages` has %zu entr%s, and %zu ranks have %d stages", rule->n_stages,
+                  rule->n_stages == 1 ? "y" : "ies", module->n_ranks, stages);
+        return false;
+    }
     for (int k = 0; k < stages; k++) {
         const stage_copies *c = &all[k];
         int64_t said = rule->n_stages == (size_t)stages ? rule->stages[k] : c->count;

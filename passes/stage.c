@@ -62,12 +62,14 @@ static int64_t copies_of_repeat(const dtm_module *module, dtm_string name) {
 }
 
 /* The list nearest to the one given that adds up to all copies: what lacks goes to the smallest stages, what is too much is taken
- * from the largest. */
+ * from the largest. From further off, all stages alike. */
 static void suggest_stages(const stages *s, int64_t copies, int64_t given) {
     size_t n = s->rule->n_stages;
     int64_t *list = dtm_arena_alloc(s->scratch, n * sizeof *list);
     memcpy(list, s->rule->stages, n * sizeof *list);
-    for (; given != copies; given += given < copies ? 1 : -1) {
+    bool near = given - copies < MOST_EDITED && copies - given < MOST_EDITED;
+    for (size_t k = 0; k < n && !near; k++) list[k] = copies / (int64_t)n + ((int64_t)k < copies % (int64_t)n);
+    for (; near && given != copies; given += given < copies ? 1 : -1) {
         size_t chosen = 0;
         for (size_t k = 1; k < n; k++)
             if (given < copies ? list[k] < list[chosen] : list[k] > list[chosen]) chosen = k;
@@ -78,11 +80,24 @@ static void suggest_stages(const stages *s, int64_t copies, int64_t given) {
     dtm_help(s->module->context, "stages = [%s], or leave it out: stages are then balanced by cost", text.data);
 }
 
+/* Whether `stages` shares out all copies. */
+static bool adds_up(const stages *s, int64_t copies) {
+    int64_t given = 0;
+    for (size_t k = 0; k < s->rule->n_stages; k++) /* numbers that nobody means may have no sum */
+        given = s->rule->stages[k] > INT64_MAX - given ? INT64_MAX : given + s->rule->stages[k];
+    if (!s->rule->n_stages || given == copies) return true;
+    const char *repeat = dtm_string_text(s->module->context, s->rule->repeat);
+    dtm_error(s->module->context, s->rule->stages_span, 413, "`stages` adds up to %lld cop%s, and `%s` has %lld", (long long)given,
+              given == 1 ? "y" : "ies", repeat, (long long)copies);
+    if (copies > 0 && s->rule->n_stages <= MOST_EDITED) suggest_stages(s, copies, given);
+    else dtm_help(s->module->context, "leave it out: stages are then balanced by cost");
+    return false;
+}
+
 /* The copies of each stage: as given, as found with the timeline, or balanced; as even as they can be where the program cannot
  * be cut, which is said later. */
 static bool cut(stages *s, int64_t copies, const dtm_timeline_problem *problem) {
-    dtm_context *context = s->module->context;
-    int64_t given = 0;
+    if (!adds_up(s, copies)) return false;
     s->first = dtm_arena_alloc(s->scratch, (size_t)(s->count + 1) * sizeof *s->first);
     if (s->module->searched && !s->rule->n_stages) {
         const int *units = s->module->searched->units;
@@ -99,19 +114,35 @@ static bool cut(stages *s, int64_t copies, const dtm_timeline_problem *problem) 
     for (int k = 0; k < s->count; k++) {
         int64_t size = s->rule->n_stages ? s->rule->stages[k] : copies / s->count + (k < copies % s->count);
         s->first[k + 1] = s->first[k] + size;
-        given += size;
     }
-    if (given == copies && copies > 0) return true;
-    dtm_error(context, s->rule->span, 413, "`stages` adds up to %lld cop%s, and `%s` has %lld", (long long)given,
-              given == 1 ? "y" : "ies", dtm_string_text(context, s->rule->repeat), (long long)copies);
-    if (copies > 0 && given - copies < MOST_EDITED && copies - given < MOST_EDITED && s->count <= MOST_EDITED)
-        suggest_stages(s, copies, given);
+    if (copies > 0) return true;
+    dtm_error(s->module->context, s->rule->span, 413, "`%s` has no copies to share out",
+              dtm_string_text(s->module->context, s->rule->repeat));
     return false;
 }
 
-/* More ranks than copies: some have none. Where stages are given, that is known. */
+/* More stages than copies, though as many ranks: a timeline of stages that do nothing. */
+static void warn_empty(const stages *s, int64_t copies) {
+    int none = 0;
+    for (int k = 0; k < s->count; k++) none += !stage_copies(s, k);
+    if (!none || s->n_ranks == 1) return; /* one rank waits for nobody */
+    const char *axis = dtm_string_text(s->module->context, s->module->settings.mesh.axes[s->rule->axis].name);
+    int each = s->count / s->n_ranks;
+    dtm_warning(s->module->context, s->rule->span, 812, "%s has %d ranks of %d stages each for %lld cop%s of `%s`: %d of the %d stages %s none",
+                axis, s->n_ranks, each, (long long)copies, copies == 1 ? "y" : "ies",
+                dtm_string_text(s->module->context, s->rule->repeat), none, s->count, none == 1 ? "has" : "have");
+    dtm_help(s->module->context, "a schedule of one stage a rank such as 1f1b or zbh1, %s = %lld, or as many copies as stages", axis,
+             (long long)(copies > each ? copies / each : 1));
+}
+
+/* More ranks than copies: some have none. Where stages are given, that is known; `auto` has weighed it. */
 static void warn_idle(const stages *s, int64_t copies) {
-    if (s->rule->n_stages || copies >= s->n_ranks) return;
+    bool automatic = strcmp(dtm_string_text(s->module->context, s->rule->schedule), "auto") == 0;
+    if (s->rule->n_stages || copies >= s->count) return;
+    if (copies >= s->n_ranks) {
+        if (!automatic) warn_empty(s, copies);
+        return;
+    }
     int none = 0;
     for (int r = 0; r < s->n_ranks; r++) {
         int64_t own = 0;
@@ -246,7 +277,7 @@ static bool find_places(stages *s, int64_t copies, const dtm_timeline_problem *p
     int64_t rounds = rule->rounds ? rule->rounds : 1;
     int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies / rounds;
     bool searches = strcmp(schedule, "auto") == 0 && problem->units;
-    if (searches && !search(s, copies, problem)) return false;
+    if (searches && (!adds_up(s, copies) || !search(s, copies, problem))) return false;
     if (!searches && strcmp(schedule, "sequential") && strcmp(schedule, "auto")) {
         int counted = microbatches < INT32_MAX ? (int)microbatches : INT32_MAX;
         module->timeline = dtm_timeline_order(module->context, module->arena, rule->span, schedule, s->n_ranks, counted,
@@ -262,7 +293,7 @@ static bool find_places(stages *s, int64_t copies, const dtm_timeline_problem *p
     s->count = s->places->stages;
     if (s->chunks > 1 || rule->chunks) rule->chunks = s->chunks;
     if (!rule->n_stages || rule->n_stages == (size_t)s->count) return true;
-    dtm_error(module->context, rule->span, 413, "`stages` has %zu entr%s, and %s on %d rank%s has %d stage%s", rule->n_stages,
+    dtm_error(module->context, rule->stages_span, 413, "`stages` has %zu entr%s, and %s on %d rank%s has %d stage%s", rule->n_stages,
               rule->n_stages == 1 ? "y" : "ies", schedule, s->n_ranks, dtm_plural(s->n_ranks), s->count, dtm_plural(s->count));
     dtm_help(module->context, "give the copies of `%s` in each stage, or leave it out: stages are then balanced by cost",
              dtm_string_text(module->context, rule->repeat));

@@ -249,7 +249,7 @@ static int most_microbatches(int ranks, int chunks) { return least(DTM_TIMELINE_
 static numbers nearest(const schedule *s, numbers n) {
     if (n.v && !s->any_chunks) n.v = s->chunks;
     if (n.v == 1 && s->any_chunks) n.v = 2;
-    n.v = least(n.v, DTM_TIMELINE_RANKS);
+    n.v = least(n.v, DTM_TIMELINE_TASKS / 3);
     n.p = least(n.p, DTM_TIMELINE_RANKS);
     n.p += s->even && n.p % 2;
     int chunks = n.v ? n.v : s->chunks, fewest = s->doubled ? 2 * n.p : 1;
