@@ -147,6 +147,35 @@ static int misuse(const char *command, const char *format, const char *what) {
     return 2;
 }
 
+/* What is not there, and what it may be a slip of. */
+static int not_there(const char *command, const char *kind, const char *what, const char *const *words, size_t n) {
+    dtm_context *context = dtm_context_create();
+    dtm_string names[N_FLAGS + (size_t)N_COMMANDS];
+    for (size_t i = 0; i < n; i++) names[i] = dtm_string_of(context, words[i]);
+    dtm_string near = dtm_string_nearest(context, what, names, n);
+    char why[160];
+    if (near) snprintf(why, sizeof why, "no %s `%%s`, did you mean `%.64s`?", kind, dtm_string_text(context, near));
+    else snprintf(why, sizeof why, "no %s `%%s`", kind);
+    dtm_context_destroy(context);
+    return misuse(command, why, what);
+}
+
+static int no_flag(const char *command, int bit, const char *argument) {
+    const char *words[N_FLAGS];
+    size_t n = 0;
+    for (int i = 0; i < N_FLAGS; i++)
+        if (flags[i].commands & bit) words[n++] = flags[i].name;
+    char name[64]; /* of --formt=svg the part that is wrong */
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(argument, "="), argument);
+    return not_there(command, "flag", name, words, n);
+}
+
+static int no_command(const char *argument) {
+    const char *words[N_COMMANDS];
+    for (int i = 0; i < N_COMMANDS; i++) words[i] = commands[i].name;
+    return not_there("", "command", argument, words, N_COMMANDS);
+}
+
 /* The flag an argument names (`--mesh dp=2`, `--mesh=dp=2`, `-DS=4`), and its value if it stands in the same word. */
 static const flag *find_flag(const char *argument, int command, const char **value) {
     for (int i = 0; i < N_FLAGS; i++) {
@@ -181,7 +210,7 @@ static int parse_flags(int index, int argc, char **argv, dtm_options *options) {
             continue;
         }
         const flag *f = find_flag(argument, commands[index].bit, &value);
-        if (!f) return misuse(command, "no flag `%s`", argument);
+        if (!f) return no_flag(command, commands[index].bit, argument);
         if (f->takes_value && !value) {
             if (i + 1 == argc) return misuse(command, "`%s` needs a value", argument);
             value = argv[++i];
@@ -206,7 +235,7 @@ int main(int argc, char **argv) {
     }
     int index = 0;
     while (index < N_COMMANDS && strcmp(argv[1], commands[index].name) != 0) index++;
-    if (index == N_COMMANDS) return misuse("", "no command `%s`", argv[1]);
+    if (index == N_COMMANDS) return no_command(argv[1]);
     for (int i = 2; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             dtm_help_print(stdout, commands[index].name);

@@ -259,11 +259,23 @@ static int check_options(const drawing *d, bool orders) {
     return 0;
 }
 
+/* Says what `build` says of a file that is not there. */
+static int unreadable(const char *path, int error) {
+    dtm_context *context = dtm_context_create();
+    dtm_error(context, (dtm_span){0, 0, 0}, 205, "cannot read %s: %s", path, strerror(error));
+    dtm_report(context);
+    dtm_context_destroy(context);
+    return 1;
+}
+
 int dtm_command_timeline(const dtm_options *options) {
     drawing d = {.options = options};
     size_t length;
-    char *text = dtm_read_file(options->file, &length);
-    if (!text) return 1;
+    FILE *file = strcmp(options->file, "-") == 0 ? stdin : fopen(options->file, "rb");
+    char *text = file ? dtm_read_stream(file, &length) : NULL;
+    int error = errno;
+    if (file && file != stdin) fclose(file);
+    if (!text) return unreadable(options->file, error);
     int status = check_options(&d, dtm_timeline_is_text(text, length));
     if (status) {
         free(text);
