@@ -121,6 +121,16 @@ size_t dtm_checker_words(dtm_checker *c, const char *list, dtm_string *out) {
     return n;
 }
 
+enum { MOST_LISTED = 16 }; /* names that a help line has room for */
+
+/* A, B and C. */
+static const char *listed(dtm_checker *c, const dtm_string *names, size_t n) {
+    dtm_text list = {.arena = c->arena};
+    for (size_t i = 0; i < n; i++)
+        dtm_text_printf(&list, "%s%s", !i ? "" : i + 1 < n ? ", " : " and ", dtm_checker_text(c, names[i]));
+    return list.data;
+}
+
 dtm_dim dtm_checker_dim(dtm_checker *c, dtm_name name) { return dtm_checker_dim_or(c, name, ""); }
 
 dtm_dim dtm_checker_dim_or(dtm_checker *c, dtm_name name, const char *words) {
@@ -133,8 +143,9 @@ dtm_dim dtm_checker_dim_or(dtm_checker *c, dtm_name name, const char *words) {
     dtm_string nearest = dtm_string_nearest(c->context, dtm_checker_text(c, name.text), names, n);
     if (nearest)
         dtm_help(c->context, "did you mean `%s`?", dtm_checker_text(c, nearest));
-    else
-        dtm_help(c->context, "declare it: dim %s = ..", dtm_checker_text(c, name.text));
+    else if (!*words && n && n <= MOST_LISTED)
+        dtm_help(c->context, "there %s %s; or declare it: dim %s = ..", n == 1 ? "is" : "are", listed(c, names, n), dtm_checker_text(c, name.text));
+    else dtm_help(c->context, "declare it: dim %s = ..", dtm_checker_text(c, name.text));
     return 0;
 }
 
@@ -148,8 +159,10 @@ uint8_t dtm_checker_axis(dtm_checker *c, dtm_name name) {
     dtm_string nearest = dtm_string_nearest(c->context, dtm_checker_text(c, name.text), names, mesh->count);
     if (nearest)
         dtm_help(c->context, "did you mean `%s`?", dtm_checker_text(c, nearest));
-    else
-        dtm_help(c->context, "add it: mesh { .., %s = N }", dtm_checker_text(c, name.text));
+    else if (mesh->count)
+        dtm_help(c->context, "there %s %s; or add it: mesh { .., %s = N }", mesh->count == 1 ? "is" : "are", listed(c, names, mesh->count),
+                 dtm_checker_text(c, name.text));
+    else dtm_help(c->context, "add it: mesh { %s = N }", dtm_checker_text(c, name.text));
     return DTM_NO_AXIS;
 }
 
@@ -366,6 +379,7 @@ static bool check_defines(dtm_checker *c) {
                   name);
         dtm_string nearest = dtm_string_nearest(c->context, name, names, n);
         if (nearest) dtm_help(c->context, "did you mean `%s`?", dtm_checker_text(c, nearest));
+        else if (n && n <= MOST_LISTED) dtm_help(c->context, "there %s %s", n == 1 ? "is" : "are", listed(c, names, n));
         good = false;
     }
     return good;

@@ -69,6 +69,27 @@ static dtm_string nearest_of(dtm_checker *c, const model_names *names, bool repe
     return dtm_string_nearest(c->context, dtm_checker_text(c, name), candidates, n);
 }
 
+/* What splits a dimension has no settings: with them, or of a repeat, the rule is a pipeline. */
+static bool dim_as_repeat(dtm_checker *c, const model_names *names, dtm_name axis, dtm_name dim) {
+    dtm_text list = {.arena = c->arena};
+    const char *first = NULL;
+    int count = 0;
+    for (size_t i = 0; i < names->count; i++) {
+        bool again = false; /* a def's repeat may bear the name of another */
+        for (size_t j = 0; j < i; j++) again |= names->items[j].is_repeat && names->items[j].name == names->items[i].name;
+        if (!names->items[i].is_repeat || again) continue;
+        const char *repeat = dtm_checker_text(c, names->items[i].name);
+        dtm_text_printf(&list, "%s%s", count++ ? ", " : "", repeat);
+        if (!first) first = repeat;
+    }
+    const char *of = dtm_checker_text(c, dim.text), *by = dtm_checker_text(c, axis.text);
+    dtm_error(c->context, dim.span, 234, "`%s` is a dimension, and a pipeline splits a repeat", of);
+    if (count > 1) dtm_help(c->context, "the repeats are %s: %s splits %s with ..; or, without `with`, %s splits %s", list.data, by, first, by, of);
+    else if (count) dtm_help(c->context, "%s splits %s with ..; or, without `with`, %s splits %s", by, first, by, of);
+    else dtm_help(c->context, "the model has no repeat: leave out `with` and its settings, %s splits %s", by, of);
+    return false;
+}
+
 static bool unknown_repeat(dtm_checker *c, const model_names *names, dtm_span span, dtm_string name) {
     dtm_error(c->context, span, 234, "the model has no repeat `%s`", dtm_checker_text(c, name));
     dtm_string nearest = nearest_of(c, names, true, 0, name);
@@ -183,7 +204,9 @@ static bool read_pipeline(dtm_checker *c, const dtm_statement *s, const model_na
         dtm_error(c->context, s->names.items[1].span, 405, "a pipeline splits one repeat, and nothing else");
         return false;
     }
-    if (!c->dump && !is_repeat(names, rule.repeat)) return unknown_repeat(c, names, s->names.items[0].span, rule.repeat);
+    bool unknown = !c->dump && !is_repeat(names, rule.repeat);
+    if (unknown && dtm_dim_find(c->module, rule.repeat)) return dim_as_repeat(c, names, s->name, s->names.items[0]);
+    if (unknown) return unknown_repeat(c, names, s->names.items[0].span, rule.repeat);
     for (size_t i = 0; i < s->bindings.count; i++)
         dtm_entries_add(c, &entries, s->bindings.items[i].name, s->bindings.items[i].value);
     dtm_entries_override(c, &entries, sets, pipeline_words, DTM_COUNT(pipeline_words));

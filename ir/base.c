@@ -249,11 +249,14 @@ static size_t edit_distance(const char *a, const char *b) {
 
 dtm_string dtm_string_nearest(const dtm_context *context, const char *name, const dtm_string *candidates,
                               size_t count) {
-    size_t limit = strlen(name) / 3 + 1, best = limit + 1;
+    size_t length = strlen(name), limit = length / 3 + 1, best = limit + 1;
     dtm_string nearest = 0;
     for (size_t i = 0; i < count; i++) {
-        size_t distance = edit_distance(name, dtm_string_text(context, candidates[i]));
-        if (distance < best) {
+        const char *candidate = dtm_string_text(context, candidates[i]);
+        size_t distance = edit_distance(name, candidate);
+        /* half of a word of two letters is another word: `dp` is not `pp` mistyped */
+        bool near = 2 * distance < length || strcasecmp(name, candidate) == 0 || (length > 2 && strlen(candidate) > 2);
+        if (near && distance < best) {
             best = distance;
             nearest = candidates[i];
         }
