@@ -5,6 +5,7 @@
  * less memory. Work is counted in tasks placed, not in seconds, and pseudo-random numbers begin alike, so the same problem
  * has the same answer everywhere. */
 #include "passes/timeline_search.h"
+#include "passes/explain.h"
 
 #include <math.h>
 #include <string.h>
@@ -496,18 +497,41 @@ static double proved(dtm_context *context, dtm_arena *arena, const dtm_timeline_
     return most;
 }
 
+/* Of the published schedules the one that needs least memory, receive slots left out. */
+static double least_memory(const dtm_timeline_answer *answer) {
+    double least = INFINITY;
+    for (int i = 0; i < answer->n_rivals; i++)
+        if (answer->rivals[i].memory > 0) least = fmin(least, answer->rivals[i].memory);
+    return least;
+}
+
+static void nothing_fits(dtm_context *context, const dtm_timeline_problem *p, double least) {
+    dtm_text text = {.arena = dtm_context_arena(context)};
+    dtm_error(context, p->span, 907, "no timeline fits in the memory of a rank");
+    if (least < INFINITY) {
+        dtm_text_printf(&text, "of those tried, the one that needs least needs ");
+        dtm_text_bytes(&text, least);
+        dtm_text_printf(&text, " on a rank, which has ");
+        dtm_text_bytes(&text, p->memory);
+        dtm_text_printf(&text, " for its stages and what they keep");
+        dtm_note(context, (dtm_span){0, 0, 0}, "%s", text.data);
+    }
+    dtm_help(context, "more ranks in the pipeline, more microbatches, each smaller, an axis that splits weights too, or machines with more memory");
+}
+
 bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *p, dtm_timeline_answer *answer) {
-    double memory = p->memory, most = 0, messages = 0;
+    double memory = p->memory, most = 0, messages = 0, least = INFINITY;
     bool found = true;
     for (int round = 0; round < 6; round++) { /* what receive slots take is known afterwards: leave it out, and look again */
         found = memory >= 0 && search_within(arena, p, memory, round ? 0.5 : 1, answer);
+        if (!found && !round) least = least_memory(answer);
         if (!found || (most = proved(context, arena, answer, &messages)) <= p->memory * (1 + 1e-12) || p->memory <= 0) break;
+        least = fmin(least, most);
         memory = p->memory - messages * (1 << round) > memory ? memory - messages : p->memory - messages * (1 << round);
         if (memory <= 0) memory = -1;
     }
     if (found && (p->memory <= 0 || most <= p->memory * (1 + 1e-12))) return true;
     if (p->quiet) return false;
-    dtm_error(context, p->span, 907, "no timeline fits in the memory of a rank");
-    dtm_help(context, "more ranks in the pipeline, smaller microbatches, or recompute");
+    nothing_fits(context, p, least);
     return false;
 }
