@@ -405,6 +405,7 @@ static bool check_program(dtm_checker *c) {
     c->module->name = c->model->name.text;
     good = good && dtm_checker_mesh(c);
     bool settings = good && dtm_checker_settings(c);
+    if (!settings && c->n_rank_models) return false; /* whose ranks these are, only the pipeline says */
     return good && dtm_checker_model(c) && settings && !dtm_error_count(c->context);
 }
 
