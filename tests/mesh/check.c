@@ -51,13 +51,13 @@ static bool build(const checker *c, const char *name) {
     return command(c, "timeout -k 1 120 %s build --draft %s.dtm -o %s.program", c->dtmc, name, name);
 }
 
-/* Leaves log.jsonl, grads and weights in the folder `into`. */
-static bool train(const checker *c, const char *launcher, const char *name, const char *into) {
+/* Leaves log.jsonl, grads and weights in the folder `into`. late: every message is. */
+static bool train(const checker *c, const char *launcher, const char *name, const char *into, bool late) {
     return command(c,
                    "rm -rf %s && mkdir %s && cd %s && timeout -k 1 60 %s ../%s.program train --threads 1 --seed %d --quiet "
                    "--check-replicas --data ../data.safetensors --steps %d --log log.jsonl "
-                   "--save-grads grads.safetensors --save-weights weights.safetensors %s",
-                   into, into, into, launcher, name, RUN_SEED, DATA_STEPS, *launcher ? "" : "--local");
+                   "--save-grads grads.safetensors --save-weights weights.safetensors %s%s",
+                   into, into, into, launcher, name, RUN_SEED, DATA_STEPS, *launcher ? "" : "--local", late ? " --disturb 1" : "");
 }
 
 /* Interprets the one-rank program into the folder, which is made. */
@@ -93,14 +93,14 @@ verdict check_one(checker *c, const program *p) {
     if (!program_write_data(p, DATA_SEED, in_folder(c, "data.safetensors"))) exit(2);
     if (!interpret_one(c, "oracle", c->validate, 0)) return ONE_REFUSED;
     if (!c->builds) return GOOD;
-    if (!build(c, "one") || !train(c, "", "one", "one")) return ONE_FAILED;
+    if (!build(c, "one") || !train(c, "", "one", "one", false)) return ONE_FAILED;
     return agree(c, "oracle", "one") ? GOOD : ONE_DIFFERS;
 }
 
 /* Dumps taken up again give the same last dump, byte for byte. */
 static bool same_text(const checker *c) {
     return command(c,
-                   "%s ir placed.dtm --after memory >whole && for p in canonicalize autodiff shard partition fuse; do "
+                   "%s ir placed.dtm --after memory >whole && for p in canonicalize autodiff shard partition schedule fuse; do "
                    "%s ir placed.dtm --after $p >dump && %s ir dump --from $p --after memory | cmp - whole || exit 1; done",
                    c->dtmc, c->dtmc, c->dtmc);
 }
@@ -114,16 +114,16 @@ verdict check_placed(checker *c, const program *p, extras extras) {
     if (!compiled_check(&options)) return PLACED_REFUSED;
     if (extras.again && !same_text(c)) return TEXT_DIFFERS;
     if (!c->builds) return GOOD;
-    if (!build(c, "placed") || !train(c, "", "placed", "placed")) return PLACED_FAILED;
+    if (!build(c, "placed") || !train(c, "", "placed", "placed", false)) return PLACED_FAILED;
     if (!agree(c, "one", "placed") || !agree(c, "oracle", "placed")) return DIFFERS;
     if (extras.again) {
-        if (!train(c, "", "placed", "again")) return PLACED_FAILED;
+        if (!train(c, "", "placed", "again", p->ranks > 1)) return PLACED_FAILED;
         if (!command(c, "%s bits placed again", c->compare)) return BITS_DIFFER;
     }
     if (extras.mpi && c->mpirun) {
         char launcher[600];
         snprintf(launcher, sizeof launcher, "sh %s %d", c->mpirun, p->ranks);
-        if (!train(c, launcher, "placed", "mpi")) return PLACED_FAILED;
+        if (!train(c, launcher, "placed", "mpi", false)) return PLACED_FAILED;
         if (!command(c, "%s bits placed mpi", c->compare)) return BITS_DIFFER;
     }
     return GOOD;

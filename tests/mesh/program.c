@@ -320,22 +320,25 @@ static void write_keep(draws *d, program *p, const char *const *names, int axes)
     put(p->placement, sizeof p->placement, "]\n");
 }
 
-/* A pipeline along pp: of any schedule; stages as given, empty ones too, or as they are balanced; one or two a rank. */
+/* A pipeline along pp: of any schedule that there is for so many ranks; stages as given, empty ones too, or as they are balanced;
+ * up to three a rank, where the schedule leaves it open. */
 static void write_pipeline(draws *d, program *p, int ranks) {
     static const struct {
         const char *name;
-        int chunks, microbatches; /* 0: one chunk or two; the least number of microbatches, times ranks */
-    } schedules[] = {{"sequential", 0, 0}, {"zbh1", 1, 0}, {"zbv", 2, 0},       {"1f1b", 1, 0},
-                     {"gpipe", 1, 0},      {"auto", 0, 0}, {"dualpipev", 2, 2}, {"interleaved", 2, 0}};
-    int schedule = draw(d, (int)(sizeof schedules / sizeof *schedules)), least = schedules[schedule].microbatches * ranks;
-    int chunks = schedules[schedule].chunks ? schedules[schedule].chunks : draw_between(d, 1, 2);
-    int microbatches = draw_between(d, 1, p->B + 1), left = p->layers;
+        int chunks, microbatches; /* 0: drawn; the least number of microbatches, times ranks */
+    } schedules[] = {{"sequential", 0, 0}, {"zbh1", 1, 0},      {"zbv", 2, 0},         {"1f1b", 1, 0},    {"gpipe", 1, 0},
+                     {"auto", 0, 0},       {"dualpipev", 2, 2}, {"interleaved", 0, 0}, {"dualpipe", 2, 2}};
+    enum { INTERLEAVED = 7, DUALPIPE, SCHEDULES }; /* dualpipe is for an even number of ranks */
+    int schedule = draw(d, ranks % 2 ? DUALPIPE : SCHEDULES), least = schedules[schedule].microbatches * ranks;
+    int chunks = schedules[schedule].chunks ? schedules[schedule].chunks : draw_between(d, schedule == INTERLEAVED ? 2 : 1, 3);
+    int microbatches = draw_between(d, 1, p->B + 1), left = p->layers, stages = ranks * chunks;
+    if (schedule == DUALPIPE) stages = ranks, microbatches += microbatches % 2; /* a stage is on two ranks */
     put(p->placement, sizeof p->placement, "    pp splits layer with schedule = %s, microbatches = %d", schedules[schedule].name,
         microbatches > least ? microbatches : least);
     if (chunks > 1) put(p->placement, sizeof p->placement, ", chunks = %d", chunks);
     if (draw_chance(d, 50)) {
-        for (int s = 0; s < ranks * chunks; s++) {
-            int size = s + 1 < ranks * chunks ? draw(d, left + 1) : left;
+        for (int s = 0; s < stages; s++) {
+            int size = s + 1 < stages ? draw(d, left + 1) : left;
             put(p->placement, sizeof p->placement, "%s%d", s ? ", " : ", stages = [", size);
             left -= size;
         }
@@ -344,7 +347,8 @@ static void write_pipeline(draws *d, program *p, int ranks) {
     put(p->placement, sizeof p->placement, "\n");
 }
 
-/* The pipeline is drawn last, so that all else is as it would be without. */
+/* The pipeline is drawn last, so that all else is as it would be without. Its axis is any of the mesh; where microbatches were
+ * drawn, they are its rounds. */
 static void write_placement(draws *d, program *p) {
     static const char *const names[] = {"tp", "dp", "cp"};
     int axes = draw_between(d, 1, 3), sizes[3];
@@ -356,20 +360,26 @@ static void write_placement(draws *d, program *p) {
         sizes[i] = likely[draw(d, 4)];
         if (sizes[i] > most) sizes[i] = most;
         p->ranks *= sizes[i];
-        put(mesh, sizeof mesh, "%s%s = %d", i ? ", " : "", names[i], sizes[i]);
     }
     for (int i = 0; i < axes; i++) write_rule(d, p, names[i]);
     int microbatches = draw_chance(d, 30) ? draw_between(d, 1, p->B + 1) : 0;
     if (draw_chance(d, 25)) write_keep(d, p, names, axes);
-    int stages = draw_chance(d, 30) ? draw_between(d, 1, 4) : 0;
+    int stages = draw_chance(d, 40) ? draw_between(d, 1, 4) : 0, at = -1;
     if (stages > 8 / p->ranks) stages = 8 / p->ranks;
     p->ranks *= stages ? stages : 1;
-    if (stages) write_pipeline(d, p, stages);
-    else if (microbatches) put(p->placement, sizeof p->placement, "    microbatches %d\n", microbatches);
+    if (microbatches) put(p->placement, sizeof p->placement, "    microbatches %d\n", microbatches);
+    if (stages) {
+        write_pipeline(d, p, stages);
+        at = draw(d, axes + 1);
+    }
+    for (int i = 0; i <= axes; i++) {
+        const char *comma = *mesh ? ", " : "";
+        if (i == at) put(mesh, sizeof mesh, "%spp = %d%s", comma, stages, i < axes ? ", " : "");
+        if (i < axes) put(mesh, sizeof mesh, "%s%s = %d", i == at ? "" : comma, names[i], sizes[i]);
+    }
     snprintf(rules, sizeof rules, "%s", p->placement);
     p->placement[0] = 0;
-    if (stages) put(p->placement, sizeof p->placement, "mesh { pp = %d, %s }\n\nparallel {\n%s}\n", stages, mesh, rules);
-    else put(p->placement, sizeof p->placement, "mesh { %s }\n\nparallel {\n%s}\n", mesh, rules);
+    put(p->placement, sizeof p->placement, "mesh { %s }\n\nparallel {\n%s}\n", mesh, rules);
 }
 
 void program_draw_model(draws *d, program *out) {
