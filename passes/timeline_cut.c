@@ -40,8 +40,6 @@ void search_cut_even(const dtm_timeline_problem *p, int stages, int *units) {
 
 /* ---- balanced ---- */
 
-enum { EFFORT = 1200000 }; /* stages that one climb may look at: far more than small problems take */
-
 typedef struct cutter {
     const dtm_timeline_problem *problem;
     const dtm_timeline *timeline; /* for its places */
@@ -51,7 +49,8 @@ typedef struct cutter {
     int *units, *first;  /* by stage: how many, and the first */
     int *stage;          /* by rank and chunk */
     bool *leaves;        /* by stage: the next one is on another rank */
-    dtm_stage_cost *cost; /* by stage */
+    dtm_stage_cost *cost, *old_cost; /* by stage */
+    double *forth, *home; /* by unit: the time of a message from it forward, back */
     double *head, *back; /* by stage: earliest F, earliest I */
     double penalty;      /* for each byte that does not fit */
     bool work_only;      /* whatever the order of arrival */
@@ -76,29 +75,33 @@ static dtm_stage_cost stage_cost(const cutter *c, int s) {
                             .shares = shares_of(c, s)};
 }
 
-static double message(const cutter *c, double bytes) {
-    return c->problem->latency + (c->problem->bandwidth > 0 ? bytes / c->problem->bandwidth : 0);
+static double message(const dtm_timeline_problem *p, double bytes) {
+    return p->latency + (p->bandwidth > 0 ? bytes / p->bandwidth : 0);
 }
 
-/* What each stage costs, and when its first F and first I can begin. */
-static void set_heads(cutter *c) {
-    const dtm_timeline *t = c->timeline;
-    const dtm_timeline_problem *p = c->problem;
-    double time = 0;
-    int u = 0;
-    for (int s = 0; s < t->stages; u += c->units[s++]) {
+/* What stages cost, from one to another. */
+static void set_costs(cutter *c, int from, int to) {
+    for (int s = from, u = c->first[from]; s <= to; u += c->units[s++]) {
         c->first[s] = u;
         c->cost[s] = stage_cost(c, s);
-        c->head[s] = time;
-        int next = u + c->units[s];
-        time += c->cost[s].forward + (c->leaves[s] && next ? message(c, p->unit[next - 1].forward_bytes) : 0);
     }
-    for (int s = t->stages; s-- > 0;) {
+}
+
+/* When the first F and the first I of each stage can begin. */
+static void set_heads(cutter *c) {
+    int stages = c->timeline->stages;
+    double time = 0;
+    for (int s = 0; s < stages; s++) {
+        c->head[s] = time;
+        int next = c->first[s] + c->units[s];
+        time += c->cost[s].forward + (c->leaves[s] && next ? c->forth[next - 1] : 0);
+    }
+    for (int s = stages; s-- > 0;) {
         c->back[s] = time;
         time += c->cost[s].input;
-        if (s > 0 && c->leaves[s - 1] && c->first[s] < p->units) time += message(c, p->unit[c->first[s]].backward_bytes);
+        if (s > 0 && c->leaves[s - 1] && c->first[s] < c->problem->units) time += c->home[c->first[s]];
     }
-    c->effort -= t->stages;
+    c->effort -= stages;
 }
 
 /* How long a rank can be busy with F before its first I comes, its chunks' F being there from their heads on. */
@@ -151,13 +154,14 @@ static double rank_end(const cutter *c, int rank) {
     return room < INFINITY && !c->work_only ? fmax(end, first_f + lived / room) : end;
 }
 
-/* The end of the last rank, and a little of all others', so that many good ones are better than few; *worst: that rank. */
-static double score(cutter *c, int *worst) {
+/* The end of the last rank, and a little of all others', so that many good ones are better than few; *worst: that rank.
+ * INFINITY as soon as this is seen to be no less than `enough`. */
+static double score(cutter *c, double enough, int *worst) {
     double most = 0, sum = 0;
-    set_heads(c);
     *worst = 0;
     for (int r = 0; r < c->timeline->ranks; r++) {
         double end = rank_end(c, r);
+        if (end >= enough) return INFINITY;
         if (end > most) most = end, *worst = r;
         sum += end;
     }
@@ -170,6 +174,27 @@ static int least_of(const dtm_timeline_problem *p, int stages, int s) {
     int before = p->layers ? p->first_layer : 0, after = p->layers ? p->units - p->first_layer - p->layers : 0;
     int least = (s == 0 ? before : 0) + (s == stages - 1 ? after : 0);
     return least ? least : p->units >= stages;
+}
+
+/* The score with a unit's worth moved from stage a to stage b; INFINITY if no less than `enough`. */
+static double moved(cutter *c, int a, int b, double enough) {
+    int from = a < b ? a : b, to = a < b ? b : a, rank, chunk;
+    size_t stages = (size_t)(to - from + 1);
+    memcpy(c->old_cost, c->cost + from, stages * sizeof *c->cost);
+    c->units[a]--, c->units[b]++;
+    set_costs(c, from, to);
+    set_heads(c);
+    double x = INFINITY;
+    bool late = false; /* what b is added to is what most often becomes too late */
+    for (int way = 0; way < c->timeline->directions && !late; way++) {
+        dtm_timeline_place(c->timeline, b, way, &rank, &chunk);
+        late = rank_end(c, rank) >= enough;
+    }
+    if (!late) x = score(c, enough, &rank);
+    c->units[a]++, c->units[b]--;
+    memcpy(c->cost + from, c->old_cost, stages * sizeof *c->cost);
+    for (int s = from, u = c->first[from]; s <= to; u += c->units[s++]) c->first[s] = u;
+    return x;
 }
 
 /* Each boundary where the units before it weigh most nearly what they should; shares of chunks relative to each other. */
@@ -197,8 +222,11 @@ static void cut_by_weight(cutter *c, const double *share) {
 /* Moves one unit's worth from stage to stage, the boundaries between them along, as long as it helps. */
 static double climb(cutter *c) {
     const dtm_timeline *t = c->timeline;
-    int worst, other;
-    double best = score(c, &worst);
+    int worst;
+    c->first[0] = 0;
+    set_costs(c, 0, t->stages - 1);
+    set_heads(c);
+    double best = score(c, INFINITY, &worst);
     while (c->effort > 0) {
         int from = -1, to = -1, first = t->stages;
         double found = best;
@@ -209,17 +237,17 @@ static double climb(cutter *c) {
         for (int i = 0; i < t->chunks + 8; i++) {
             int a = i < t->chunks ? c->stage[worst * t->chunks + i] : first - 1 - (i - t->chunks);
             if (a < 0 || c->units[a] <= least_of(c->problem, t->stages, a)) continue;
-            for (int b = 0; b < t->stages; b++) {
+            for (int b = 0; b < t->stages && c->effort > 0; b++) {
                 if (a == b) continue;
-                c->units[a]--, c->units[b]++;
-                double x = score(c, &other);
-                c->units[a]++, c->units[b]--;
+                double x = moved(c, a, b, found);
                 if (x < found * (1 - 1e-12)) found = x, from = a, to = b;
             }
         }
         if (from < 0) break;
         c->units[from]--, c->units[to]++;
-        best = score(c, &worst);
+        set_costs(c, from < to ? from : to, from < to ? to : from);
+        set_heads(c);
+        best = score(c, INFINITY, &worst);
     }
     return best;
 }
@@ -245,6 +273,7 @@ static cutter begin(dtm_arena *arena, const dtm_timeline_problem *p, const dtm_t
     c.stage = dtm_arena_alloc(arena, (size_t)(t->ranks * t->chunks) * sizeof *c.stage);
     c.leaves = dtm_arena_alloc(arena, stages);
     c.cost = dtm_arena_alloc(arena, stages * sizeof *c.cost);
+    c.old_cost = dtm_arena_alloc(arena, stages * sizeof *c.old_cost);
     for (int r = 0; r < t->ranks; r++)
         for (int k = 0; k < t->chunks; k++) c.stage[r * t->chunks + k] = dtm_timeline_stage(t, r, k);
     for (int s = 0, r, k, next; s + 1 < t->stages; s++) {
@@ -255,17 +284,24 @@ static cutter begin(dtm_arena *arena, const dtm_timeline_problem *p, const dtm_t
     c.units = dtm_arena_alloc(arena, stages * sizeof *c.units);
     c.first = dtm_arena_alloc(arena, stages * sizeof *c.first);
     c.head = dtm_arena_alloc(arena, stages * sizeof *c.head);
+    c.forth = dtm_arena_alloc(arena, (size_t)p->units * sizeof *c.forth);
+    c.home = dtm_arena_alloc(arena, (size_t)p->units * sizeof *c.home);
+    for (int u = 0; u < p->units; u++) {
+        c.forth[u] = message(p, p->unit[u].forward_bytes);
+        c.home[u] = message(p, p->unit[u].backward_bytes);
+    }
     c.back = dtm_arena_alloc(arena, stages * sizeof *c.back);
     return c;
 }
 
-void search_cut_balanced(const dtm_timeline_problem *p, dtm_placement placement, int chunks, bool work_only, int *units) {
+double search_cut_balanced(const dtm_timeline_problem *p, dtm_placement placement, int chunks, bool work_only, double effort,
+                           int *units) {
     dtm_arena *arena = dtm_arena_create();
     dtm_timeline *t = dtm_timeline_create(arena, "", placement, p->ranks, p->microbatches, chunks);
     cutter c = begin(arena, p, t);
     c.work_only = work_only;
     static const double firsts[] = {1, 0.75, 0.5, 0.25}; /* of the first chunk; small ones reach the last rank sooner */
-    double best = INFINITY, share[SEARCH_CHUNKS];
+    double best = INFINITY, looks = 0, share[SEARCH_CHUNKS];
     for (int i = -1; i < (t->directions == 1 && chunks > 1 && !work_only ? 4 : 1); i++) {
         if (i < 0) {
             search_cut_even(p, t->stages, c.units);
@@ -273,11 +309,13 @@ void search_cut_balanced(const dtm_timeline_problem *p, dtm_placement placement,
             for (int k = 0; k < chunks; k++) share[k] = k == 0 ? firsts[i] : k == chunks - 1 ? 2 - firsts[i] : 1;
             cut_by_weight(&c, share);
         }
-        c.effort = EFFORT;
+        c.effort = effort;
         double x = climb(&c);
+        looks += effort - c.effort;
         if (x >= best) continue;
         best = x;
         memcpy(units, c.units, (size_t)t->stages * sizeof *units);
     }
     dtm_arena_destroy(arena);
+    return looks;
 }

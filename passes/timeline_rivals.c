@@ -61,18 +61,20 @@ static dtm_timeline *heuristic(dtm_arena *arena, const rival *r, int ranks, int 
     return t;
 }
 
-bool search_rival(dtm_arena *arena, int index, const dtm_timeline_problem *p, const char **name, int *chunks,
-                  dtm_timeline **order) {
+bool search_rival(int index, const char **name, int *chunks) {
     if (index < 0 || index >= (int)(sizeof rivals / sizeof *rivals)) return false;
+    *name = rivals[index].name;
+    *chunks = rivals[index].chunks;
+    return true;
+}
+
+dtm_timeline *search_rival_order(dtm_arena *arena, int index, const dtm_timeline_problem *p, double *work) {
     const rival *r = &rivals[index];
     bool copies = r->placement == DTM_PLACE_BIDIRECTIONAL;
     int stages = copies ? p->ranks : p->ranks * r->chunks;
-    *name = r->name;
-    *chunks = r->chunks;
-    *order = NULL;
     bool allowed_here = !p->stages || p->n_stages == stages;
-    if ((p->no_copies && copies) || (p->chunks && r->chunks > p->chunks && !copies) || !allowed_here) return true;
-    *order = r->styles[0] < 0 ? search_rule(arena, r->name, p->ranks, p->microbatches, r->chunks)
-                              : heuristic(arena, r, p->ranks, p->microbatches);
-    return true;
+    if ((p->no_copies && copies) || (p->chunks && r->chunks > p->chunks && !copies) || !allowed_here) return NULL;
+    for (int i = 0; i < TRIES && r->styles[i] >= 0; i++) *work += 3.0 * p->ranks * r->chunks * p->microbatches;
+    return r->styles[0] < 0 ? search_rule(arena, r->name, p->ranks, p->microbatches, r->chunks)
+                            : heuristic(arena, r, p->ranks, p->microbatches);
 }

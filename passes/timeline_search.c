@@ -32,13 +32,20 @@ typedef struct published {
     double time, memory;
 } published;
 
-/* What a cut for work alone came to: rivals and candidates ask for the same. */
+enum { MOST_CANDIDATES = 48, KEPT = 4, MOST_CUTS = 32 };
+
+/* What balanced cuts came to: rivals and candidates ask for the same, and a search within less memory does once more. */
 typedef struct known_cut {
     dtm_placement placement;
     int chunks, *units;
+    bool work_only;
 } known_cut;
 
-enum { MOST_CANDIDATES = 48, KEPT = 4, MOST_CUTS = 16 };
+typedef struct known_cuts {
+    dtm_arena *arena;
+    known_cut cuts[MOST_CUTS];
+    int count;
+} known_cuts;
 
 typedef struct searcher {
     const dtm_timeline_problem *problem;
@@ -51,12 +58,18 @@ typedef struct searcher {
     candidate *best_of;    /* whose plan the best plan is */
     uint64_t state;
     double spent, budget;  /* tasks placed */
+    double beside;         /* work that the budget does not pay for: cuts, rivals and bounds, in the time of as many tasks placed */
     double memory;         /* the bound in force */
     published rivals[KEPT]; /* the best ones, the best first */
     int n_rivals;
-    known_cut cuts[MOST_CUTS];
-    int n_cuts;
+    known_cuts *cuts;
 } searcher;
+
+/* A climb to a cut may look at this share of the budget: a cut of a small problem takes far less, and some eighty climbs together
+ * take hardly longer than the plans. */
+static const double climb_share = 0.09, longest_climb = 1.2e6;
+/* Times, in that of a task placed. */
+static const double look_time = 0.25, simulated_time = 2, bound_time = 1;
 
 static const double same = 1 + 1e-9;
 
@@ -70,12 +83,15 @@ static int *copy_units(dtm_arena *arena, const int *units, int stages) {
     return copy;
 }
 
-static const int *cut_for_work(searcher *s, dtm_placement placement, int chunks) {
-    for (int i = 0; i < s->n_cuts; i++)
-        if (s->cuts[i].placement == placement && s->cuts[i].chunks == chunks) return s->cuts[i].units;
-    int *units = dtm_arena_alloc(s->scratch, (size_t)stages_of(s, placement, chunks) * sizeof *units);
-    search_cut_balanced(s->problem, placement, chunks, true, units);
-    if (s->n_cuts < MOST_CUTS) s->cuts[s->n_cuts++] = (known_cut){placement, chunks, units};
+static const int *balanced_cut(searcher *s, dtm_placement placement, int chunks, bool work_only) {
+    known_cuts *k = s->cuts;
+    for (int i = 0; i < k->count; i++)
+        if (k->cuts[i].placement == placement && k->cuts[i].chunks == chunks && k->cuts[i].work_only == work_only)
+            return k->cuts[i].units;
+    int *units = dtm_arena_alloc(k->arena, (size_t)stages_of(s, placement, chunks) * sizeof *units);
+    double effort = fmin(longest_climb, climb_share * s->budget);
+    s->beside += look_time * search_cut_balanced(s->problem, placement, chunks, work_only, effort, units);
+    if (k->count < MOST_CUTS) k->cuts[k->count++] = (known_cut){placement, chunks, units, work_only};
     return units;
 }
 
@@ -99,6 +115,7 @@ static void add_candidate(searcher *s, dtm_placement placement, int chunks, cons
     c->instance = search_instance_create(s->scratch, c->costs, placement, p->ranks, p->microbatches, chunks, s->memory);
     if (!c->instance) return;
     c->bound = search_bound(c->instance);
+    s->beside += bound_time * work;
     c->work = work;
     s->n_candidates++;
 }
@@ -111,10 +128,9 @@ static void add_cuts(searcher *s, dtm_placement placement, int chunks) {
         return;
     }
     if (chunks > 1 && placement != DTM_PLACE_BIDIRECTIONAL && p->units < stages) return;
+    add_candidate(s, placement, chunks, balanced_cut(s, placement, chunks, false));
+    add_candidate(s, placement, chunks, balanced_cut(s, placement, chunks, true));
     int *units = dtm_arena_alloc(s->scratch, (size_t)stages * sizeof *units);
-    search_cut_balanced(p, placement, chunks, false, units);
-    add_candidate(s, placement, chunks, units);
-    add_candidate(s, placement, chunks, cut_for_work(s, placement, chunks));
     search_cut_even(p, stages, units);
     add_candidate(s, placement, chunks, units);
 }
@@ -172,6 +188,7 @@ static dtm_timeline_rival time_rival(searcher *s, dtm_arena *arena, dtm_timeline
     double added = s->problem->added[order->placement];
     dtm_arena *scratch = dtm_arena_create();
     dtm_timeline_times *times = dtm_timeline_simulate(scratch, order, &costs);
+    s->beside += simulated_time * 3.0 * order->ranks * order->chunks * order->microbatches;
     published r = {arena, order, copy_units(arena, units, order->stages), times->makespan + added, times->memory};
     double makespan = times->makespan;
     bool fits = !times->stuck && (s->memory <= 0 || times->memory <= s->memory * (1 + 1e-12));
@@ -186,25 +203,25 @@ static void time_rivals(searcher *s, dtm_timeline_answer *answer) {
     size_t capacity = 0, count = 0;
     const char *name = NULL;
     int chunks = 0;
-    dtm_timeline *order = NULL;
-    for (bool more = true; more;)
-        for (int cut = 0; cut < DTM_RIVAL_CUTS && more; cut++) {
+    for (int i = 0; search_rival(i, &name, &chunks); i++)
+        for (int cut = 0; cut < DTM_RIVAL_CUTS; cut++) {
             dtm_arena *arena = dtm_arena_create();
             dtm_timeline_rival r = {.makespan = INFINITY};
-            more = search_rival(arena, (int)count / DTM_RIVAL_CUTS, p, &name, &chunks, &order);
-            if (more && order && (cut != DTM_CUT_OWN || (p->cut && !p->stages))) {
+            bool wanted = cut != DTM_CUT_OWN || (p->cut && !p->stages);
+            dtm_timeline *order = wanted ? search_rival_order(arena, i, p, &s->beside) : NULL;
+            if (order) {
                 int *units = dtm_arena_alloc(arena, (size_t)order->stages * sizeof *units);
                 if (cut == DTM_CUT_EVEN) search_cut_even(p, order->stages, units);
                 if (cut == DTM_CUT_OWN) p->cut(p->cut_state, order, units);
                 r = time_rival(s, arena, order,
-                               p->stages ? p->stages : cut == DTM_CUT_BALANCED ? cut_for_work(s, order->placement, chunks) : units);
+                               p->stages ? p->stages : cut == DTM_CUT_BALANCED ? balanced_cut(s, order->placement, chunks, true) : units);
             } else {
                 dtm_arena_destroy(arena);
             }
             r.name = name;
             r.chunks = chunks;
             r.cut = (dtm_rival_cut)cut;
-            if (more) DTM_PUSH(s->arena, answer->rivals, count, capacity, r);
+            DTM_PUSH(s->arena, answer->rivals, count, capacity, r);
         }
     answer->n_rivals = (int)count;
 }
@@ -466,13 +483,15 @@ static void search(searcher *s, dtm_timeline_answer *answer) {
 }
 
 /* One search within so much memory for what stages hold and keep. */
-static bool search_within(dtm_arena *arena, const dtm_timeline_problem *p, double memory, double share,
+static bool search_within(dtm_arena *arena, const dtm_timeline_problem *p, known_cuts *cuts, double memory, double share,
                           dtm_timeline_answer *answer) {
     double tasks = 3.0 * p->ranks * p->microbatches, effort = share * (p->effort > 0 ? p->effort : 1);
-    searcher s = {.problem = p, .arena = arena, .scratch = dtm_arena_create(), .state = 1, .memory = memory};
+    searcher s = {.problem = p, .arena = arena, .scratch = dtm_arena_create(), .state = 1, .memory = memory,
+                  .cuts = cuts};
     s.budget = effort * (fmin(4e6, 12000 * tasks) + fmin(300 * tasks, 2e7));
-    *answer = (dtm_timeline_answer){.least = INFINITY};
+    *answer = (dtm_timeline_answer){.least = INFINITY, .work = answer->work};
     search(&s, answer);
+    answer->work += s.spent + s.beside;
     bool found = s.best_of || s.n_rivals;
     if (found) {
         answer_with(&s, answer);
@@ -522,14 +541,17 @@ static void nothing_fits(dtm_context *context, const dtm_timeline_problem *p, do
 bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *p, dtm_timeline_answer *answer) {
     double memory = p->memory, most = 0, messages = 0, least = INFINITY;
     bool found = true;
+    known_cuts cuts = {.arena = dtm_arena_create()};
+    answer->work = 0;
     for (int round = 0; round < 6; round++) { /* what receive slots take is known afterwards: leave it out, and look again */
-        found = memory >= 0 && search_within(arena, p, memory, round ? 0.5 : 1, answer);
+        found = memory >= 0 && search_within(arena, p, &cuts, memory, round ? 0.5 : 1, answer);
         if (!found && !round) least = least_memory(answer);
         if (!found || (most = proved(context, arena, answer, &messages)) <= p->memory * (1 + 1e-12) || p->memory <= 0) break;
         least = fmin(least, most);
         memory = p->memory - messages * (1 << round) > memory ? memory - messages : p->memory - messages * (1 << round);
         if (memory <= 0) memory = -1;
     }
+    dtm_arena_destroy(cuts.arena);
     if (found && (p->memory <= 0 || most <= p->memory * (1 + 1e-12))) return true;
     if (p->quiet) return false;
     nothing_fits(context, p, least);

@@ -124,15 +124,17 @@ dtm_timeline_costs search_cut_costs(dtm_arena *arena, const dtm_timeline_problem
 /* As published schedules cut: layers evenly, what comes before and after them with the first and the last stage. */
 void search_cut_even(const dtm_timeline_problem *problem, int stages, int *units);
 /* So that the rank that is done last by its own work, begun as early as it can be, is done early; or so that the busiest
- * rank has least to do, whenever that is. */
-void search_cut_balanced(const dtm_timeline_problem *problem, dtm_placement placement, int chunks, bool work_only, int *units);
+ * rank has least to do, whenever that is. Goes uphill from a few cuts, looking at `effort` stages from each; returns at how many. */
+double search_cut_balanced(const dtm_timeline_problem *problem, dtm_placement placement, int chunks, bool work_only, double effort,
+                           int *units);
 
 /* ---- timeline_orders.c, timeline_rivals.c: what there is already ---- */
 
 /* The order by rule, also of interleavedzb and interleaved_moeoverlap; NULL: not defined for these numbers. */
 dtm_timeline *search_rule(dtm_arena *arena, const char *schedule, int ranks, int microbatches, int chunks);
-/* The index-th rival's name and chunks; its order, NULL: not defined. False from the last on. */
-bool search_rival(dtm_arena *arena, int index, const dtm_timeline_problem *problem, const char **name, int *chunks,
-                  dtm_timeline **order);
+/* The index-th rival's name and chunks. False from the last on. */
+bool search_rival(int index, const char **name, int *chunks);
+/* Its order; NULL: not defined. *work: adds the tasks placed for it. */
+dtm_timeline *search_rival_order(dtm_arena *arena, int index, const dtm_timeline_problem *problem, double *work);
 
 #endif
