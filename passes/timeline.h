@@ -180,6 +180,8 @@ enum { DTM_TIMELINE_NARROWEST = 46 };
  * both for a pair, `.` idle, `~` idle while a message is on its way; then bubble, exposed communication and memory. */
 void dtm_timeline_draw_text(const dtm_timeline *timeline, const dtm_timeline_costs *costs, const dtm_timeline_times *times,
                             int columns, bool colour, dtm_text *text);
+/* Breaks the line that was written from there on at spaces, at most `columns` wide; what follows is indented. */
+void dtm_timeline_wrap(dtm_text *text, size_t from, int columns);
 /* A picture of its own. */
 void dtm_timeline_draw_svg(const dtm_timeline *timeline, const dtm_timeline_costs *costs, const dtm_timeline_times *times,
                            dtm_text *text);

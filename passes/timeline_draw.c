@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LABEL = 9, STATS = 17, NARROWEST = DTM_TIMELINE_NARROWEST - LABEL - STATS };
+enum { LABEL = 9, STATS = 17 };
 
 typedef struct canvas {
     const dtm_timeline *timeline;
@@ -134,7 +134,6 @@ static double shortest(const canvas *c) {
 static void set_width(canvas *c, int columns) {
     double least = shortest(c), all = c->times->makespan;
     c->width = columns - LABEL - STATS;
-    if (c->width < NARROWEST) c->width = NARROWEST;
     int whole = least < INFINITY && all > 0 ? (int)(c->width * least / all) : 0;
     if (whole > 6) whole = 6;
     if (whole >= 1 && ceil(whole * all / least - 1e-9) <= c->width)
@@ -142,15 +141,37 @@ static void set_width(canvas *c, int columns) {
     else c->step = all > 0 ? all / c->width : 1;
 }
 
+void dtm_timeline_wrap(dtm_text *text, size_t from, int columns) {
+    size_t length = text->length - from, width = (size_t)columns;
+    if (!length) return;
+    dtm_arena *arena = dtm_arena_create();
+    char *line = dtm_arena_printf(arena, "%.*s", (int)length, text->data + from);
+    text->length = from;
+    for (const char *indent = ""; *line; indent = "  ") {
+        size_t room = width - strlen(indent), at = strcspn(line, "\n");
+        if (at > room)
+            for (at = room; at && line[at] != ' ';) at--;
+        while (at && line[at - 1] == ' ') at--;
+        if (!at) at = strcspn(line, " \n"); /* a word longer than a line */
+        dtm_text_printf(text, "%s%.*s\n", indent, (int)at, line);
+        line += at + strspn(line + at, " \n");
+    }
+    dtm_arena_destroy(arena);
+}
+
 void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *costs, const dtm_timeline_times *times,
                             int columns, bool colour, dtm_text *text) {
     dtm_arena *arena = dtm_arena_create();
     canvas c = {t, costs, times, text, .colour = colour};
-    set_width(&c, columns > 0 ? columns : 100);
+    if (columns <= 0) columns = 100;
+    if (columns < DTM_TIMELINE_NARROWEST) columns = DTM_TIMELINE_NARROWEST;
+    set_width(&c, columns);
     c.row = dtm_arena_alloc(arena, (size_t)c.width);
     c.paint = dtm_arena_alloc(arena, (size_t)c.width);
+    size_t from = text->length;
     dtm_text_printf(text, "%s: %d rank%s, %d microbatch%s, %d stage%s, placement %s\n", t->name, t->ranks, dtm_plural(t->ranks),
                     t->microbatches, t->microbatches == 1 ? "" : "es", t->stages, dtm_plural(t->stages), dtm_placement_name(t->placement));
+    dtm_timeline_wrap(text, from, columns);
     dtm_text_printf(text, "%*s   idle %9s\n", LABEL + c.width, "", times->memory_unit ? times->memory_unit : "memory");
     bool crowded = shortest(&c) < c.step * (1 - 1e-9);
     for (int r = 0; r < t->ranks; r++) {
@@ -163,6 +184,7 @@ void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *cos
         if (!t->groups) put_waits(&c, r);
         print_row(&c, r);
     }
+    from = text->length;
     dtm_text_printf(text,
                     "time %.6g%s%s, bubble %.1f%% (at most %.1f%% on a rank), exposed communication %.1f%%, memory of "
                     "a rank %.4g%s%s%s\n",
@@ -171,5 +193,6 @@ void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *cos
                     times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0, times->memory,
                     times->memory_unit ? " " : "", times->memory_unit ? times->memory_unit : "",
                     times->stuck ? "; it stands still" : "");
+    dtm_timeline_wrap(text, from, columns);
     dtm_arena_destroy(arena);
 }

@@ -130,25 +130,34 @@ static double share_less(double bound, double time) {
 
 /* How others fare on the program as the search sees it, cut into units. */
 static void print_search(drawing *d, const dtm_timeline_answer *a, unit time, unit memory) {
-    dtm_text_printf(&d->out, "\n%-25s chunks  %9s  %9s\n", "by costs of single layers", time.name, memory.name);
+    dtm_text_printf(&d->out, "\n");
+    size_t from = d->out.length;
+    dtm_text_printf(&d->out, "%-25s chunks  %9s  %9s\n", "by costs of single layers", time.name, memory.name);
+    dtm_timeline_wrap(&d->out, from, columns_of(d));
     for (int i = 0; i < a->n_rivals; i++) {
         const dtm_timeline_rival *r = &a->rivals[i];
         static const char *const cuts[] = {[DTM_CUT_EVEN] = "", [DTM_CUT_BALANCED] = "  stages balanced", [DTM_CUT_OWN] = "  stages as without auto"};
         bool same = false; /* as with another cut, which comes before */
         for (int k = 1; k <= (int)r->cut; k++) same |= r[-k].makespan == r->makespan && r[-k].memory == r->memory;
         if (r->makespan == INFINITY || same) continue;
+        from = d->out.length;
         dtm_text_printf(&d->out, "%-25s %6d  %9.6g  %9.4g%s", r->name, r->chunks, r->makespan / time.size, r->memory / memory.size,
                         cuts[r->cut]);
         if (r->added > 0) dtm_text_printf(&d->out, "  and %.4g %s to add up gradients", r->added / time.size, time.name);
         dtm_text_printf(&d->out, "\n");
+        dtm_timeline_wrap(&d->out, from, columns_of(d));
     }
+    from = d->out.length;
     dtm_text_printf(&d->out, "%-25s %6d  %9.6g  %9.4g\n", "auto", a->timeline->chunks, a->times->makespan / time.size,
                     a->times->memory / memory.size);
+    dtm_timeline_wrap(&d->out, from, columns_of(d));
+    from = d->out.length;
     dtm_text_printf(&d->out,
                     "no order of these stages takes less than %.6g %s (%.1f%% less), no other cut or placement less "
                     "than %.6g (%.1f%% less)\n",
                     a->bound / time.size, time.name, share_less(a->bound, a->times->makespan), a->least / time.size,
                     share_less(a->least, a->times->makespan));
+    dtm_timeline_wrap(&d->out, from, columns_of(d));
 }
 
 /* How many copies of the split repeat a stage has: those of the repeat in its forward region. */
@@ -167,18 +176,29 @@ static long long copies_of(const drawing *d, int stage) {
     return 0;
 }
 
+enum { STAGE_LABEL = 19, FIGURE = 11, FIGURES = 7 };
+
+/* As many figures beside each other as fit, the others below. */
 static void print_stages(drawing *d, unit time, unit memory) {
+    static const char *const names[FIGURES] = {"F", "I", "W", "sends", "back", "keeps", "for W"};
     const char *repeat = dtm_string_text(d->context, d->module->settings.pipeline.repeat);
-    dtm_text_printf(&d->out, "\nstage  rank  %6s  %9s  %9s  %9s  %9s  %9s  %9s  %9s\n", repeat, "F", "I", "W", "sends",
-                    "back", "keeps", "for W");
-    for (int s = 0; s < d->costs.stages; s++) {
-        const dtm_stage_cost *c = &d->costs.stage[s];
-        int rank, chunk;
-        dtm_timeline_place(d->timeline, s, 0, &rank, &chunk);
-        dtm_text_printf(&d->out, "%5d  %4d  %6lld  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g  %9.4g\n", s, rank,
-                        copies_of(d, s), c->forward / time.size, c->input / time.size, c->weight / time.size,
-                        c->forward_bytes / memory.size, c->backward_bytes / memory.size, c->kept / memory.size,
-                        c->kept_for_weight / memory.size);
+    int fit = (columns_of(d) - STAGE_LABEL) / FIGURE;
+    for (int first = 0, last; first < FIGURES; first = last) {
+        last = first + fit < FIGURES ? first + fit : FIGURES;
+        dtm_text_printf(&d->out, "\nstage  rank  %6s", repeat);
+        for (int k = first; k < last; k++) dtm_text_printf(&d->out, "  %9s", names[k]);
+        for (int s = 0; s < d->costs.stages; s++) {
+            const dtm_stage_cost *c = &d->costs.stage[s];
+            const double figures[FIGURES] = {c->forward / time.size,          c->input / time.size,
+                                             c->weight / time.size,           c->forward_bytes / memory.size,
+                                             c->backward_bytes / memory.size, c->kept / memory.size,
+                                             c->kept_for_weight / memory.size};
+            int rank, chunk;
+            dtm_timeline_place(d->timeline, s, 0, &rank, &chunk);
+            dtm_text_printf(&d->out, "\n%5d  %4d  %6lld", s, rank, copies_of(d, s));
+            for (int k = first; k < last; k++) dtm_text_printf(&d->out, "  %9.4g", figures[k]);
+        }
+        dtm_text_printf(&d->out, "\n");
     }
 }
 
@@ -186,8 +206,10 @@ static void print_stages(drawing *d, unit time, unit memory) {
 static void print_step(drawing *d, unit time) {
     dtm_timeline_times *times = dtm_timeline_simulate(d->arena, d->timeline, &d->costs);
     dtm_step_times step = dtm_step_predict(d->module, d->timeline, times);
+    size_t from = d->out.length;
     dtm_text_printf(&d->out, "step %.6g %s: %.4g before the microbatches, %.4g after\n", step.all / time.size, time.name,
                     step.before / time.size, step.after / time.size);
+    dtm_timeline_wrap(&d->out, from, columns_of(d));
 }
 
 static void draw_figures(drawing *d) {
