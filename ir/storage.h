@@ -92,7 +92,7 @@ int64_t dtm_collective_scratch(const dtm_module *module, dtm_op op, dtm_algorith
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op);
 
 /* Streams are numbered from 1. The first has what only ranks with one program meet in, the others sums along a pipeline. */
-enum { DTM_FIRST_STREAM_OF_SUMS = 2, DTM_STREAMS_OF_SUMS = 2 };
+enum { DTM_FIRST_STREAM_OF_SUMS = 2, DTM_STREAMS_OF_SUMS = DTM_STREAMS + 1 - DTM_FIRST_STREAM_OF_SUMS };
 /* Whether a collective is carried out apart (`apart = 1`: on the stream 1), beside what follows it. It is started at dtm_early_place, else where it
  * stands; in a loop over microbatches always there, and what it makes is then touched before its copy of the loops around it ends. */
 bool dtm_is_apart(const dtm_module *module, dtm_op op);

@@ -128,7 +128,7 @@ static void check_switches(verifier *v, const dtm_op_data *op) {
     double first = along ? DTM_FIRST_STREAM_OF_SUMS : 1, last = along ? DTM_FIRST_STREAM_OF_SUMS + DTM_STREAMS_OF_SUMS - 1 : 1;
     if (apart != 0 && !(apart >= first && apart <= last && apart == (int)apart))
         BREAK(v, op, 505, "`apart` of %s is %s or left out, not %s", verify_title(v, op),
-              along ? "2 or 3, a stream that sums along a pipeline have to themselves," : "1", number_text(v, apart));
+              along ? dtm_arena_printf(v->scratch, "%d to %d, a stream of sums along a pipeline,", (int)first, (int)last) : "1", number_text(v, apart));
 }
 
 static bool is_paired(verifier *v, dtm_op self) {

@@ -181,8 +181,7 @@ static void settle_last(dtm_module *module, dtm_op op) {
     dtm_op_data last = *get(module, op);
     if (last.kind != DTM_OP_LAST) return;
     dtm_value x = last.operands[0];
-    dtm_op def = module->values[x].def, source = def;
-    while (source && dtm_is_alias(module, source)) source = module->values[get(module, source)->operands[0]].def;
+    dtm_op def = module->values[x].def, source = module->values[dtm_root_of(module, x)].def;
     if (!source || get(module, source)->kind != DTM_OP_CARRY || get(module, def)->region == last.region) return;
     const dtm_region_data *region = &module->regions[get(module, def)->region];
     dtm_value made = 0;

@@ -46,11 +46,7 @@ static void mark_unbucketed(const dtm_module *module, bool *stays) {
     for (dtm_op op = 1; op < module->n_ops; op++) {
         const dtm_op_data *data = &module->ops[op];
         if (!data->region || !dtm_is_collective(data->kind) || !dtm_along_pipeline(module, data)) continue;
-        for (uint32_t i = 0; i < data->n_operands; i++) {
-            dtm_op def = module->values[data->operands[i]].def;
-            while (def && dtm_is_alias(module, def)) def = module->values[module->ops[def].operands[0]].def;
-            stays[def] = true;
-        }
+        for (uint32_t i = 0; i < data->n_operands; i++) stays[module->values[dtm_root_of(module, data->operands[i])].def] = true;
         stays[op] = true;
     }
 }

@@ -49,7 +49,7 @@ static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipe
         module->ranks[i]->after = module->after;
         dtm_module_compact(module->ranks[i]);
     }
-    if (good && module->n_ranks && module->timeline && strcmp(pass->name, "stage") != 0) good = schedule_prove(module); /* what moves, moves on one rank */
+    good = good && schedule_prove(module); /* what a pass moves, it moves on one rank */
     if (good && options->verify && !dtm_module_verify(module)) {
         dtm_note(context, (dtm_span){0, 0, 0}, "the pass `%s` left this", pass->name);
         good = false;

@@ -34,15 +34,8 @@ static double bytes_of(const kernel *k, dtm_value value) {
     return (double)dtm_local_bytes_max(k->module, k->module->values[value].type);
 }
 
-/* The value whose bytes these are. */
-static dtm_value root_of(const kernel *k, dtm_value value) {
-    dtm_op def = k->module->values[value].def;
-    for (; def && dtm_is_alias(k->module, def); def = k->module->values[value].def) value = k->module->ops[def].operands[0];
-    return value;
-}
-
 static void enter(kernel *k, dtm_value value) {
-    value = root_of(k, value);
+    value = dtm_root_of(k->module, value);
     dtm_op def = k->module->values[value].def;
     if (def && dtm_unit_of(k->module, def) == k->unit) return;
     for (size_t i = 0; i < k->n_entered; i++)
@@ -103,9 +96,7 @@ static double time_of(const dtm_module *module, dtm_op op, const bool *stored, d
 static bool touches(const dtm_module *module, dtm_op op, const dtm_op_data *collective) {
     const dtm_op_data *data = dtm_op_get(module, op);
     for (uint32_t i = 0; i < data->n_operands && data->kind != DTM_OP_CARRY; i++) {
-        dtm_value value = data->operands[i];
-        dtm_op def = module->values[value].def;
-        for (; def && dtm_is_alias(module, def); def = module->values[value].def) value = module->ops[def].operands[0];
+        dtm_value value = dtm_root_of(module, data->operands[i]);
         for (uint32_t r = 0; r < collective->n_results; r++)
             if (value == collective->results[r]) return true;
     }

@@ -140,12 +140,6 @@ static void add_starts(walk *w, walker *r, dtm_op child, dtm_op region) {
     }
 }
 
-static bool is_last_call(const dtm_loop_schedule *schedule, const dtm_loop_call *call) {
-    for (size_t i = call->index + 1; i < schedule->calls.count; i++)
-        if (schedule->calls.items[i].region == call->region) return false;
-    return true;
-}
-
 /* Whether both parts of a pair are the last calls of their regions and start sums on one stream: which comes first depends on how
  * the parts take turns. */
 static bool is_ambiguous(const walker *r, const dtm_loop_call *call) {
@@ -156,7 +150,7 @@ static bool is_ambiguous(const walker *r, const dtm_loop_call *call) {
             bool both = one && other && one != other && r->apart[i].stream == r->apart[k].stream;
             bool first = false, second = false;
             for (size_t c = call->begin; both && c <= call->end; c++) {
-                bool last = is_last_call(&r->schedule, &calls[c]);
+                bool last = dtm_loop_call_is_last(&r->schedule.calls, &calls[c]);
                 first |= last && calls[c].region == one;
                 second |= last && calls[c].region == other;
             }
@@ -185,7 +179,7 @@ static void add_ordered_loop(walk *w, walker *r) {
         const dtm_loop_entry *entry = &r->schedule.entries[i];
         add(w, r, (deed){kinds[entry->kind], entry->message, (uint32_t)i, 0});
         if (entry->kind == DTM_LOOP_RUN && r->n_apart && entry->call.end > entry->call.begin && is_ambiguous(r, &entry->call)) w->ambiguous = true;
-        if (entry->kind == DTM_LOOP_RUN && r->n_apart && is_last_call(&r->schedule, &entry->call)) add_starts(w, r, r->loop, entry->call.region);
+        if (entry->kind == DTM_LOOP_RUN && r->n_apart && dtm_loop_call_is_last(&r->schedule.calls, &entry->call)) add_starts(w, r, r->loop, entry->call.region);
     }
 }
 

@@ -123,16 +123,6 @@ static void add_hidden(const cost_reader *c, dtm_stage_cost *costs) {
 
 /* ---- memory ---- */
 
-/* The value whose bytes these are. */
-static dtm_value root_of(const cost_reader *c, dtm_value value) {
-    dtm_op def = c->module->values[value].def;
-    while (def && dtm_is_alias(c->module, def)) {
-        value = get(c, def)->operands[0];
-        def = c->module->values[value].def;
-    }
-    return value;
-}
-
 /* Of what a microbatch makes: what I and W read of F, and W of I. */
 static void add_kept(const cost_reader *c, dtm_stage_cost *costs) {
     const dtm_module *m = c->module;
@@ -142,7 +132,7 @@ static void add_kept(const cost_reader *c, dtm_stage_cost *costs) {
         const dtm_op_data *data = get(c, op);
         if (!data->region || !is_backward(c, op) || dtm_is_alias(m, op)) continue;
         for (uint32_t i = 0; i < data->n_operands; i++) {
-            dtm_value root = root_of(c, data->operands[i]);
+            dtm_value root = dtm_root_of(c->module, data->operands[i]);
             read[0][root] = true;
             read[1][root] |= !c->input[dtm_unit_of(m, op)];
         }

@@ -14,6 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Of a rank, for collectives that are started and waited for later (comm.h). */
+enum { DTM_STREAMS = 3 };
+
 typedef enum dtm_collective_kind {
     DTM_COLLECTIVE_ALL_REDUCE,
     DTM_COLLECTIVE_REDUCE_SCATTER,

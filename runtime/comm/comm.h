@@ -175,7 +175,6 @@ bool dtm_broadcast(dtm_group *group, dtm_algorithm algorithm, void *data, int64_
 
 /* ---- started collectives: the rank goes on while one of its streams carries them out ---- */
 
-enum { DTM_STREAMS = 3 };
 
 /* The owner keeps it, and all memory that was given, in place until dtm_collective_wait has returned. */
 typedef struct dtm_collective_request {
