@@ -316,16 +316,38 @@ static uint32_t products_after(const dtm_generator *g, size_t gather) {
     return count;
 }
 
+/* Of values of one type, whose dimensions are the same. */
+static bool is_one_place(const dtm_plan_buffer *a, const dtm_plan_buffer *b) {
+    return a->offset == b->offset && a->stride == b->stride && a->modulus == b->modulus && a->shift == b->shift && a->loop == b->loop &&
+           a->batches == b->batches && a->batch_stride == b->batch_stride && a->rank == b->rank &&
+           memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0;
+}
+
+/* Products one after another of which each adds to what those before it have made, up to the reduce_scatter of that: how many. */
+static uint32_t products_before(const dtm_generator *g, size_t first) {
+    const dtm_plan_buffer *made = &g->buffers[g->instructions[first].matmul.c];
+    size_t i = first;
+    for (; i < g->n_instructions && g->instructions[i].kind == DTM_PLAN_MATMUL; i++) {
+        const dtm_plan_matmul *m = &g->instructions[i].matmul;
+        if (!is_one_place(made, &g->buffers[m->c]) || (i > first && m->accumulate != DTM_PLAN_ADD)) return 0;
+        if (m->a == m->c || m->b == m->c || !is_apart_from_workspace(g, &g->instructions[i])) return 0;
+    }
+    bool scattered = i > first && i < g->n_instructions && is_ring(&g->instructions[i], DTM_COLLECTIVE_REDUCE_SCATTER) &&
+                     g->instructions[i].collective.tensors[0].input == g->instructions[i - 1].matmul.c;
+    return scattered ? (uint32_t)(i - first) : 0;
+}
+
 void dtm_find_steps(dtm_generator *g) {
     for (size_t i = 0; i + 1 < g->n_instructions; i++) {
-        dtm_plan_instruction *at = &g->instructions[i], *next = at + 1;
+        dtm_plan_instruction *at = &g->instructions[i];
+        uint32_t products = at->kind == DTM_PLAN_MATMUL ? products_before(g, i) : 0;
         if (is_ring(at, DTM_COLLECTIVE_ALL_GATHER)) {
             at->steps = products_after(g, i);
             i += at->steps;
-        } else if (at->kind == DTM_PLAN_MATMUL && is_ring(next, DTM_COLLECTIVE_REDUCE_SCATTER) && at->matmul.a != at->matmul.c &&
-                   at->matmul.c == next->collective.tensors[0].input && is_apart_from_workspace(g, at)) {
-            at->steps = 1;
-            next->steps = 0;
+        } else if (products) {
+            at->steps = products;
+            i += products;
+            g->instructions[i].steps = 0;
         } else if (is_ring(at, DTM_COLLECTIVE_REDUCE_SCATTER)) {
             at->steps = 0; /* what makes it has rows of another kind */
         }

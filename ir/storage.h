@@ -116,9 +116,11 @@ dtm_op dtm_reader_after_start(const dtm_module *module, const dtm_order *order, 
 int64_t dtm_workspace_of_apart(const dtm_module *module, int64_t *offsets); /* by op, where in it each begins; NULL: not asked for */
 
 /* Whether a collective goes around a ring in steps with products: of an all_gather with those that stand right after it, of a
- * reduce_scatter with that right before it. */
+ * reduce_scatter with that right before it, or with those that are added up there. */
 bool dtm_is_in_steps(const dtm_module *module, dtm_op op);
-size_t dtm_products_in_steps(const dtm_module *module, dtm_op op, dtm_op *first); /* how many, where or not it does; of none *first is 0 */
+/* How many operators that are, where or not it does, with the additions between products, which are none of their own after fuse;
+ * of none *first is 0. */
+size_t dtm_products_in_steps(const dtm_module *module, dtm_op op, dtm_op *first);
 /* Whether a product may be one of them, by the rows that it reads or makes, wherever it stands. */
 bool dtm_may_step(const dtm_module *module, dtm_op collective, dtm_op product);
 

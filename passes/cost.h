@@ -49,6 +49,8 @@ dtm_collective_cost dtm_step_cost(const dtm_module *module, dtm_op_kind kind, ui
 /* The cost of a collective operator; a bucket counts all of its operands. */
 dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op);
 
+/* Seconds of the products that a collective may go in steps with, one after another, and how many they are. */
+double dtm_time_of_products(const dtm_module *module, dtm_op op, size_t *products);
 /* Seconds from the begin of a collective around a ring, by `ring` or `both_ways`, in steps with `products` products of `seconds` in
  * all, to the end of both, every rank alike. */
 double dtm_time_in_steps(const dtm_module *module, dtm_op op, dtm_algorithm algorithm, size_t products, double seconds);

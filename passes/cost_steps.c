@@ -5,6 +5,7 @@
  *     both_ways   port | 1 | 2 | 3 | 4 |..                  while one is on its way, another goes out the other way
  *
  * So both ways the latency of all but one message passes while others are sent, where it is no longer than that takes. */
+#include "ir/storage.h"
 #include "passes/cost.h"
 
 const double dtm_seconds_of_step = 4e-6;
@@ -12,6 +13,20 @@ const double dtm_seconds_of_step = 4e-6;
 enum { MOST_STEPS = 1 << 16 };
 
 static double later(double a, double b) { return a > b ? a : b; }
+
+double dtm_time_of_products(const dtm_module *module, dtm_op op, size_t *products) {
+    const dtm_region_data *region = &module->regions[dtm_op_get(module, op)->region];
+    dtm_op first;
+    size_t count = dtm_products_in_steps(module, op, &first), at = count ? (size_t)dtm_op_position(module, first) : 0;
+    double seconds = 0;
+    *products = 0;
+    for (size_t i = at; i < at + count; i++) {
+        if (dtm_op_get(module, region->ops[i])->kind != DTM_OP_DOT) continue; /* added up as they are made */
+        seconds += dtm_op_time(module, region->ops[i]);
+        ++*products;
+    }
+    return seconds;
+}
 
 double dtm_time_in_steps(const dtm_module *module, dtm_op op, dtm_algorithm algorithm, size_t products, double seconds) {
     dtm_collective_cost cost = dtm_collective_cost_of(module, op);

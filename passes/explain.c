@@ -94,13 +94,13 @@ static const char *hidden_by_pairs(const explainer *e, dtm_op loop, dtm_op regio
 
 /* "2 products that read it, in steps both ways" */
 static const char *hidden_in_steps(const explainer *e, dtm_op op) {
-    dtm_op first;
-    size_t count = dtm_products_in_steps(e->module, op, &first);
+    size_t count;
+    dtm_time_of_products(e->module, op, &count);
     bool both = dtm_collective_algorithm(dtm_op_get(e->module, op)) == DTM_ALGORITHM_BOTH_WAYS;
     const char *ways = both ? "in steps both ways" : "in steps";
-    if (dtm_op_get(e->module, op)->kind == DTM_OP_REDUCE_SCATTER) return dtm_arena_printf(e->scratch, "the product that makes it, %s", ways);
-    if (count == 1) return dtm_arena_printf(e->scratch, "the product that reads it, %s", ways);
-    return dtm_arena_printf(e->scratch, "%zu products that read it, %s", count, ways);
+    const char *what = dtm_op_get(e->module, op)->kind == DTM_OP_REDUCE_SCATTER ? "make" : "read";
+    if (count == 1) return dtm_arena_printf(e->scratch, "the product that %ss it, %s", what, ways);
+    return dtm_arena_printf(e->scratch, "%zu products that %s it, %s", count, what, ways);
 }
 
 static const char *hidden_by(const explainer *e, dtm_op op) {

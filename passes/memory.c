@@ -447,12 +447,24 @@ static bool is_read_on_the_way(const planner *p, dtm_op unit, dtm_value operand)
     return dtm_is_apart(p->module, unit) && !dtm_fault(87) && dtm_reader_after_start(p->module, &p->order, p->users, unit, operand);
 }
 
+/* What was started before, and has not been waited for, may still read it. */
+static bool is_on_its_way(const planner *p, dtm_op unit, dtm_value operand) {
+    int64_t position = p->order.begin[unit];
+    for (const dtm_op *user = p->users[operand]; *user; user++) {
+        if (*user == unit || !dtm_is_apart(p->module, *user) || p->order.begin[*user] >= position) continue;
+        int64_t touched = dtm_touched_by(p->module, &p->order, *user);
+        if (touched < 0 || touched > position) return true;
+    }
+    return false;
+}
+
 static bool join(planner *p, dtm_op unit, dtm_value result, dtm_value operand) {
     home a = home_of(p, operand), b = home_of(p, result);
     group *from = &p->groups[a.group], *into = &p->groups[b.group];
     int64_t position = p->order.begin[unit];
     if (!a.group || !b.group || a.group == b.group || from->persistent || from->busy_until >= 0) return false;
     if (!dtm_may_overwrite(p->module, unit, result, operand) || is_read_on_the_way(p, unit, operand)) return false;
+    if (is_on_its_way(p, unit, operand)) return false;
     if (from->slots > 1) return join_slots(p, unit, result, operand);
     if (from->end > position || from->slot_bytes > into->slot_bytes) return false;
     if (into->slots == 1 && !into->persistent && into->begin >= position) {

@@ -17,6 +17,8 @@
  *
  * What does not fit in the memory of the machine for that is not done, the collectives that move most first (overlap_room.c).
  *
+ * A reduce-scatter that would go in steps (overlap_steps.c) is started ahead instead where that hides more of it.
+ *
  * Each is waited for in the copy of the loops around it in which it is started. The regions of F&B pairs are left alone: their
  * collectives are hidden by the other part. */
 #include "passes/overlap_prefetch.h"
@@ -27,6 +29,7 @@
 #include "passes/overlap_room.h"
 #include "passes/overlap_steps.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Of a collective those heads that stand nearest to it. Each collective is judged against all of its region, several times, so that
@@ -266,7 +269,8 @@ static double ahead_of(const window *w) {
 static bool is_candidate(const dtm_module *module, dtm_op op, const bool *paired) {
     const dtm_op_data *data = &module->ops[op];
     bool may = data->kind == DTM_OP_ALL_REDUCE || data->kind == DTM_OP_REDUCE_SCATTER || data->kind == DTM_OP_ALL_GATHER;
-    if (!data->region || !may || dtm_is_apart(module, op) || dtm_is_in_steps(module, op)) return false;
+    if (!data->region || !may || dtm_is_apart(module, op)) return false;
+    if (dtm_is_in_steps(module, op) && data->kind != DTM_OP_REDUCE_SCATTER) return false; /* its readers are with it */
     if (dtm_along_pipeline(module, data) || dtm_group_size(module, data->attributes.axes) < 2) return false;
     if (dtm_enclosing(module, op, DTM_OP_UPDATE) || paired[dtm_called_region(module, op)]) return false;
     if (module->regions[data->region].n_ops > MOST_OPERATORS) return false;
@@ -277,12 +281,22 @@ static bool is_candidate(const dtm_module *module, dtm_op op, const bool *paired
     return touched;
 }
 
+/* And goes the way that it would have gone otherwise. */
+static void leave_steps(dtm_attributes *attributes) {
+    attributes->number[DTM_COLLECTIVE_STEPS] = 0;
+    attributes->flags = 0;
+}
+
 static void prefetch(dtm_module *module, dtm_op op, dtm_op **users, dtm_op *reader, const double *times) {
     window w = {.module = module, .arena = dtm_arena_create(), .region = module->ops[op].region, .users = users, .reader = reader, .times = times};
     w.position = dtm_arena_alloc(w.arena, module->n_ops * sizeof *w.position);
     w.n = module->regions[w.region].n_ops;
     look(&w, op);
     size_t until = reader_of(&w, op);
+    dtm_attributes *attributes = &module->ops[op].attributes;
+    const dtm_attributes in_steps = *attributes; /* if it goes so */
+    double exposed = attributes->number[DTM_COLLECTIVE_STEPS] != 0 ? times[op] : INFINITY;
+    if (exposed < INFINITY) leave_steps(attributes);
     dtm_op first = until < w.n ? w.ops[until] : 0, *before = dtm_arena_alloc(w.arena, w.n * sizeof *before);
     double takes = dtm_collective_cost_of(module, op).time, wanted = takes + ahead_of(&w), hidden = work_until(&w, until);
     int64_t results = 0;
@@ -306,10 +320,11 @@ static void prefetch(dtm_module *module, dtm_op op, dtm_op **users, dtm_op *read
         look(&w, op);
     }
     double gains = hidden - (wanted - takes);
-    if ((gains < takes ? gains : takes) > dtm_seconds_of_step) {
-        module->ops[op].attributes.number[DTM_COLLECTIVE_APART] = 1;
+    if ((gains < takes ? gains : takes) > fmax(takes - exposed, 0) + dtm_seconds_of_step) {
+        attributes->number[DTM_COLLECTIVE_APART] = 1;
         reader[op] = first;
     } else {
+        *attributes = in_steps;
         memcpy(module->regions[w.region].ops, all, w.n * sizeof *all);
     }
     dtm_arena_destroy(w.arena);
@@ -357,26 +372,34 @@ static dtm_op **orders_of(const dtm_module *module, dtm_arena *arena) {
     return orders;
 }
 
-static void undo(dtm_module *module, dtm_op *const *orders, const dtm_op_list *made) {
+/* By op: what is said of how it goes. */
+static dtm_attributes *attributes_of(const dtm_module *module, dtm_arena *arena) {
+    dtm_attributes *all = dtm_arena_alloc(arena, module->n_ops * sizeof *all);
+    for (dtm_op op = 1; op < module->n_ops; op++) all[op] = module->ops[op].attributes;
+    return all;
+}
+
+static void undo(dtm_module *module, dtm_op *const *orders, const dtm_attributes *attributes, const dtm_op_list *made) {
     for (dtm_region r = 1; r < module->n_regions; r++)
         if (module->regions[r].n_ops) memcpy(module->regions[r].ops, orders[r], module->regions[r].n_ops * sizeof **orders);
-    for (size_t i = 0; i < made->count; i++) module->ops[made->items[i]].attributes.number[DTM_COLLECTIVE_APART] = 0;
+    for (size_t i = 0; i < made->count; i++) module->ops[made->items[i]].attributes = attributes[made->items[i]];
 }
 
 void dtm_prefetch(dtm_module *module, const dtm_op_list *started) {
     dtm_arena *arena = dtm_arena_create();
     bool *refused = dtm_arena_alloc(arena, module->n_ops * sizeof *refused);
     dtm_op **orders = orders_of(module, arena);
+    const dtm_attributes *attributes = attributes_of(module, arena);
     double room = dtm_room_of(module);
     dtm_op_list all = prefetch_all(module, refused, arena), made = all;
     if ((all.count || started->count) && !dtm_fits_in(module, room)) {
-        undo(module, orders, &all);
+        undo(module, orders, attributes, &all);
         bool may_fit = dtm_leave_room(module, started, room), fits; /* what cannot keeps all */
         do {
             if (may_fit && made.count) refused[dtm_largest_moved(module, &made)] = true;
             made = prefetch_all(module, refused, arena);
             fits = !may_fit || !made.count || dtm_fits_in(module, room);
-            if (!fits) undo(module, orders, &made);
+            if (!fits) undo(module, orders, attributes, &made);
         } while (!fits);
         for (size_t i = 0; i < all.count; i++)
             if (refused[all.items[i]]) dtm_say_no_room(module, all.items[i]);

@@ -8,6 +8,14 @@
  *     r = rope(q at S over K)                    k = dot(h, wk over D)
  *     k = dot(h, wk over D)                      r = rope(q at S over K)
  *
+ * A sum of products is scattered in steps where these stand right before it, each added to those before:
+ *
+ *     p = dot(d_q, wq over H)                    d_wq = dot(h, d_q over B, S)
+ *     d_wq = dot(h, d_q over B, S)               p = dot(d_q, wq over H)
+ *     r = dot(d_k, wk over H)                    r = dot(d_k, wk over H)
+ *     s = p + r                                  s = p + r
+ *     d_h = reduce_scatter(s over S on tp)       d_h = reduce_scatter(s over S on tp, steps = 1)
+ *
  * A product reads and makes values and does nothing else, so no effects change their order. It is moved only where no more
  * bytes live at one time in the region than before. */
 #include "passes/overlap_steps.h"
@@ -103,6 +111,75 @@ static void gather_products(dtm_module *module, dtm_op gather) {
     dtm_arena_destroy(m.arena);
 }
 
+/* ---- sums of products ---- */
+
+typedef struct sum {
+    const mover *mover;
+    const uint32_t *uses;
+    dtm_op scatter;
+    dtm_op *products, *adds;
+    size_t n_products, n_adds, at; /* at: of the scatter, in its region */
+} sum;
+
+/* Whether a value is a product or a sum of products, that the scatter's sum alone reads, all in its region. */
+static bool is_sum(sum *s, dtm_value value) {
+    const dtm_module *module = s->mover->module;
+    dtm_op def = module->values[value].def;
+    const dtm_op_data *data = &module->ops[def];
+    if (!def || s->uses[value] != 1 || data->region != module->ops[s->scatter].region) return false;
+    if (s->n_products + s->n_adds == s->at) return false;
+    if (data->kind == DTM_OP_DOT && data->n_operands == 2 && dtm_may_step(module, s->scatter, def)) {
+        s->products[s->n_products++] = def;
+        return true;
+    }
+    if (data->kind != DTM_OP_ADD || module->values[value].type != module->values[module->ops[s->scatter].operands[0]].type) return false;
+    s->adds[s->n_adds++] = def;
+    return is_sum(s, data->operands[0]) && is_sum(s, data->operands[1]);
+}
+
+static void sort_by_position(const dtm_module *module, dtm_op *ops, size_t count) {
+    for (size_t i = 1; i < count; i++) {
+        dtm_op op = ops[i];
+        size_t k = i;
+        for (int64_t at = dtm_op_position(module, op); k && dtm_op_position(module, ops[k - 1]) > at; k--) ops[k] = ops[k - 1];
+        ops[k] = op;
+    }
+}
+
+/* Brings what is added up to the scatter, each product added to those before it. The last addition is the one whose result is
+ * scattered. */
+static void line_up(dtm_module *module, const sum *s) {
+    dtm_region region = module->ops[s->scatter].region;
+    for (size_t i = 0; i < s->n_products; i++) {
+        dtm_op_move(module, s->products[i], region, dtm_op_position(module, s->scatter));
+        if (!i) continue;
+        dtm_value *terms = module->ops[s->adds[i - 1]].operands;
+        terms[0] = module->ops[i == 1 ? s->products[0] : s->adds[i - 2]].results[0];
+        terms[1] = module->ops[s->products[i]].results[0];
+        dtm_op_move(module, s->adds[i - 1], region, dtm_op_position(module, s->scatter));
+    }
+}
+
+/* What is scattered is a sum of several products: `undone` has the operands of its additions as they were. */
+static bool scatter_products(dtm_module *module, dtm_op scatter, dtm_arena *arena, sum *s, dtm_value (**undone)[2]) {
+    mover *m = dtm_arena_alloc(arena, sizeof *m);
+    *m = (mover){module, &module->regions[module->ops[scatter].region], arena};
+    size_t n = m->region->n_ops, at = (size_t)dtm_op_position(module, scatter);
+    *s = (sum){m, dtm_use_counts(module, arena), scatter, dtm_arena_alloc(arena, n * sizeof(dtm_op)), dtm_arena_alloc(arena, n * sizeof(dtm_op)), 0, 0, at};
+    if (module->ops[scatter].n_operands != 1 || !is_sum(s, module->ops[scatter].operands[0]) || s->n_products < 2) return false;
+    sort_by_position(module, s->products, s->n_products);
+    sort_by_position(module, s->adds, s->n_adds);
+    *undone = dtm_arena_alloc(arena, s->n_adds * sizeof **undone);
+    for (size_t i = 0; i < s->n_adds; i++) memcpy((*undone)[i], module->ops[s->adds[i]].operands, sizeof **undone);
+    int64_t before = most_bytes(m, 0, 0);
+    line_up(module, s);
+    return most_bytes(m, 0, 0) <= before;
+}
+
+static void undo_sum(dtm_module *module, const sum *s, dtm_value (*undone)[2]) {
+    for (size_t i = 0; undone && i < s->n_adds; i++) memcpy(module->ops[s->adds[i]].operands, undone[i], sizeof *undone);
+}
+
 /* ---- whether it pays ---- */
 
 typedef struct stepping {
@@ -110,12 +187,11 @@ typedef struct stepping {
     dtm_algorithm algorithm;
 } stepping;
 
-static stepping time_of(const dtm_module *module, dtm_op op, size_t count, dtm_op first) {
-    const dtm_op_data *data = &module->ops[op];
-    const dtm_op *products = module->regions[data->region].ops + dtm_op_position(module, first);
+static stepping time_of(const dtm_module *module, dtm_op op) {
     dtm_collective_cost cost = dtm_collective_cost_of(module, op);
-    double seconds = 0;
-    for (size_t i = 0; i < count; i++) seconds += dtm_op_time(module, products[i]);
+    size_t count;
+    double seconds = dtm_time_of_products(module, op, &count);
+    if (!count) return (stepping){0};
     stepping s = {cost.time + seconds, dtm_time_in_steps(module, op, DTM_ALGORITHM_RING, count, seconds), DTM_ALGORITHM_RING};
     if (!dtm_algorithm_fits(cost.kind, DTM_ALGORITHM_BOTH_WAYS, (int)cost.group)) return s;
     double both = dtm_time_in_steps(module, op, DTM_ALGORITHM_BOTH_WAYS, count, seconds);
@@ -125,21 +201,24 @@ static stepping time_of(const dtm_module *module, dtm_op op, size_t count, dtm_o
 
 void dtm_choose_steps(dtm_module *module, dtm_op op) {
     dtm_op_data *data = &module->ops[op];
-    bool gathers = data->kind == DTM_OP_ALL_GATHER;
+    bool gathers = data->kind == DTM_OP_ALL_GATHER, fits = true;
     if (!data->region || !(gathers || data->kind == DTM_OP_REDUCE_SCATTER) || dtm_is_apart(module, op)) return;
     if (dtm_group_size(module, data->attributes.axes) < 2) return;
     dtm_region_data *region = &module->regions[data->region];
     dtm_arena *arena = dtm_arena_create();
-    dtm_op *before = dtm_arena_alloc(arena, region->n_ops * sizeof *before), first;
+    dtm_op *before = dtm_arena_alloc(arena, region->n_ops * sizeof *before);
+    dtm_value (*undone)[2] = NULL;
+    sum added = {0};
     memcpy(before, region->ops, region->n_ops * sizeof *before);
     if (gathers) gather_products(module, op);
-    size_t count = dtm_products_in_steps(module, op, &first);
-    stepping s = count ? time_of(module, op, count, first) : (stepping){0};
+    else if (module->ops[module->values[data->operands[0]].def].kind == DTM_OP_ADD) fits = scatter_products(module, op, arena, &added, &undone);
+    stepping s = fits ? time_of(module, op) : (stepping){0};
     if (s.stepped < s.apart) {
         data->attributes.number[DTM_COLLECTIVE_STEPS] = 1;
         data->attributes.flags = 1u << s.algorithm;
     } else {
         memcpy(region->ops, before, region->n_ops * sizeof *before);
+        undo_sum(module, &added, undone);
     }
     dtm_arena_destroy(arena);
 }

@@ -72,11 +72,8 @@ static double kernel_time(const dtm_module *module, dtm_op unit, const bool *sto
 
 /* What a collective in steps takes beside its products. */
 static double exposed_in_steps(const dtm_module *module, dtm_op op) {
-    const dtm_region_data *region = &module->regions[dtm_op_get(module, op)->region];
-    dtm_op first;
-    size_t count = dtm_products_in_steps(module, op, &first);
-    double seconds = 0;
-    for (size_t i = 0; i < count; i++) seconds += dtm_op_time(module, region->ops[(size_t)dtm_op_position(module, first) + i]);
+    size_t count;
+    double seconds = dtm_time_of_products(module, op, &count);
     dtm_collective_cost cost = dtm_collective_cost_of(module, op);
     return count && cost.sends ? dtm_time_in_steps(module, op, cost.algorithm, count, seconds) - seconds : cost.time;
 }

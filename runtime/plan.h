@@ -335,8 +335,8 @@ typedef struct dtm_plan_instruction {
     dtm_plan_list waits; /* events that must have ended before: all that was started of them */
     bool last;           /* run in the last microbatch alone (in a timeline: the last call) */
     /* So many instructions that follow are run with it in steps around the ring of a collective: of an all_gather the products
-     * that read what it gathers, rows of a member as they come; of a product the reduce_scatter of what it makes, rows for a
-     * member as they are made. 0: none. */
+     * that read what it gathers, rows of a member as they come; of a product those that add to what it makes, and the
+     * reduce_scatter of that, rows for a member as they are made. 0: none. */
     uint32_t steps;
     double seconds; /* that one run of it takes on the machine of `machine { .. }`, on the rank with the largest block; what
                      * `explain` counts. A launch over copies: all of them */

@@ -64,7 +64,8 @@ static bool find_ring(const dtm_rank *rank, uint32_t instruction, ring *r) {
 static bool has_rows(const dtm_rank *rank, const ring *r, uint32_t index, bool as_operand) {
     const dtm_plan_matmul *m = &rank->plan->instructions[index].matmul;
     const int64_t *z = rank->sizes;
-    if ((as_operand ? m->a : m->c) != r->whole || z[m->batch] != 1 || m->n_outer || z[m->m] != r->blocks * r->rows) return false;
+    if (as_operand ? m->a != r->whole : dtm_rank_buffer(rank, m->c) != dtm_rank_buffer(rank, r->whole)) return false;
+    if (z[m->batch] != 1 || m->n_outer || z[m->m] != r->blocks * r->rows) return false;
     return as_operand ? z[m->a_row] == r->inner && z[m->a_col] == 1 : z[m->c_row] == r->inner;
 }
 
@@ -93,12 +94,13 @@ static bool gather_in_steps(dtm_rank *rank, const ring *r, uint32_t index, uint3
     return ok && dtm_collective_wait(request, status);
 }
 
-static bool scatter_in_steps(dtm_rank *rank, const ring *r, uint32_t product, dtm_status *status) {
+/* Of several products each is added to what those before it have made, in the same rows. */
+static bool scatter_in_steps(dtm_rank *rank, const ring *r, uint32_t first, dtm_status *status) {
     dtm_collective_request *request = &rank->transfers[r->collective].request;
     bool going;
     if (!dtm_start_collective(rank, r->collective, request, true, &going, status)) return false;
     for (int step = 1; step <= r->size; step++) {
-        run_rows(rank, r, product, product + 1, member_at(r, step));
+        run_rows(rank, r, first, dtm_fault(105) ? first + 1 : r->collective, member_at(r, step));
         dtm_move_member(rank, r->collective, member_at(r, step), true);
         dtm_collective_give(request);
     }
@@ -126,8 +128,8 @@ bool dtm_run_in_steps(dtm_rank *rank, uint32_t index, dtm_status *status) {
     for (uint32_t i = index; i < end; i++)
         for (uint32_t w = 0; w < rank->plan->instructions[i].waits.count; w++)
             if (!dtm_wait_event(rank, rank->plan->instructions[i].waits.items[w], status)) return false;
-    fits = find_ring(rank, gathers ? index : index + 1, &r);
-    for (uint32_t i = gathers ? index + 1 : index; fits && i < (gathers ? end : index + 1); i++) fits = has_rows(rank, &r, i, gathers);
+    fits = find_ring(rank, gathers ? index : end - 1, &r);
+    for (uint32_t i = gathers ? index + 1 : index; fits && i < (gathers ? end : end - 1); i++) fits = has_rows(rank, &r, i, gathers);
     if (fits) {
         count_run(rank, index, end, r.collective, -1);
         bool ok = gathers ? gather_in_steps(rank, &r, index, end, status) : scatter_in_steps(rank, &r, index, status);
