@@ -53,7 +53,8 @@ static dtm_region end_for(dtm_module *module, dtm_op op, dtm_op update) {
     at.span = module->ops[around].span;
     at.place = module->ops[around].place;
     dtm_attributes attributes = module->ops[around].attributes;
-    return module->ops[dtm_build_region(&at, DTM_OP_REPEAT, &attributes)].body;
+    dtm_op made = dtm_build_region(&at, DTM_OP_REPEAT, &attributes); /* it may move the operators */
+    return module->ops[made].body;
 }
 
 void dtm_stores_last(dtm_module *module) {

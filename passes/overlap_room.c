@@ -41,17 +41,20 @@ static double most_bytes(const dtm_module *module) {
     return all;
 }
 
-bool dtm_fits_in(const dtm_module *module, double room) {
+static bool fits(const dtm_module *module, bool fused, double room) {
     if (room == INFINITY || dtm_fault(96) || most_bytes(module) <= room) return true;
     dtm_module *copy = dtm_module_clone(module);
     dtm_module_compact(copy);
-    dtm_pass_fuse(copy);
+    if (!fused) dtm_pass_fuse(copy);
     dtm_module_compact(copy);
     dtm_pass_memory(copy);
-    bool fits = (double)copy->arena_bytes <= room;
+    bool within = (double)copy->arena_bytes <= room;
     dtm_module_destroy(copy);
-    return fits;
+    return within;
 }
+
+bool dtm_fits_in(const dtm_module *module, double room) { return fits(module, false, room); }
+bool dtm_fits_fused_in(const dtm_module *module, double room) { return fits(module, true, room); }
 
 /* ---- what is left ---- */
 

@@ -9,6 +9,8 @@ double dtm_room_of(const dtm_module *module);
 /* Whether the program of a rank takes no more: found by the passes after this one on a copy of it, where it is not so small that it
  * would fit if nothing shared its bytes. */
 bool dtm_fits_in(const dtm_module *module, double room);
+/* The same of one after fuse. */
+bool dtm_fits_fused_in(const dtm_module *module, double room);
 /* The collective that moves the most bytes; and a word on one for which there was no memory. */
 dtm_op dtm_largest_moved(const dtm_module *module, const dtm_op_list *ops);
 void dtm_say_no_room(dtm_module *module, dtm_op op);

@@ -15,6 +15,7 @@ bool dtm_pass_schedule(dtm_module *module);
 bool dtm_pass_fuse_collectives(dtm_module *module);
 bool dtm_pass_overlap(dtm_module *module);
 bool dtm_pass_fuse(dtm_module *module);
+bool dtm_pass_buffer(dtm_module *module);
 bool dtm_pass_memory(dtm_module *module);
 
 /* Writes a composite operator (one with an `expand` rule) in smaller ones, in its place and under its results' names.

@@ -18,6 +18,7 @@ const dtm_pass_row dtm_passes[] = {
     {"fuse_collectives", dtm_pass_fuse_collectives, "merges collectives into buckets"},
     {"overlap", dtm_pass_overlap, "starts collectives where their operands are complete, beside what is computed", true},
     {"fuse", dtm_pass_fuse, "groups operators into kernels"},
+    {"buffer", dtm_pass_buffer, "gives messages of a pipeline as many slots as it takes to be quick", true},
     {"memory", dtm_pass_memory, "places every value in one arena"},
 };
 const size_t dtm_n_passes = sizeof dtm_passes / sizeof *dtm_passes;

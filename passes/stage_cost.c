@@ -1,6 +1,7 @@
 /* The costs of a rank's stages (stage_cost.h), operator by operator, each as `explain` and the plan count it. A fused
  * region is one of them: it is F, I or W as a whole. */
 #include "passes/stage_cost.h"
+#include "ir/calls.h"
 #include "ir/storage.h"
 #include "passes/cost.h"
 #include "passes/ledger.h"
@@ -221,6 +222,13 @@ const dtm_timeline *dtm_stage_timeline(const dtm_module *module, dtm_arena *aren
     return t;
 }
 
+/* Whether weight gradients have regions of their own. */
+static bool has_weights_apart(const dtm_module *rank) {
+    for (dtm_op op = 1; op < rank->n_ops; op++)
+        if (rank->ops[op].region && rank->ops[op].kind == DTM_OP_BACKWARD && rank->ops[op].attributes.flags & DTM_BACKWARD_WEIGHTS) return true;
+    return false;
+}
+
 dtm_timeline_costs dtm_stage_costs(const dtm_module *module, dtm_arena *arena) {
     const dtm_timeline *places = dtm_stage_timeline(module, arena);
     int stages = places->stages;
@@ -235,7 +243,17 @@ dtm_timeline_costs dtm_stage_costs(const dtm_module *module, dtm_arena *arena) {
         }
     }
     dtm_link link = dtm_link_of(module, (uint16_t)(1 << module->settings.pipeline.axis));
-    return (dtm_timeline_costs){stages, costs, link.latency, link.bandwidth, NULL, .turns = true};
+    dtm_timeline_costs all = {stages, costs, link.latency, link.bandwidth, NULL, .turns = true};
+    for (size_t r = 0; r < module->n_ranks; r++) { /* edited ones may differ: the fewest */
+        all.divided |= has_weights_apart(module->ranks[r]);
+        dtm_op loop = dtm_rank_loop(module->ranks[r]);
+        if (!loop || !dtm_loop_is_ordered(module->ranks[r], loop)) continue;
+        const double *number = dtm_op_get(module->ranks[r], loop)->attributes.number;
+        int slots = (int)number[DTM_MICROBATCH_SLOTS], buffers = (int)number[DTM_MICROBATCH_BUFFERS];
+        if (!all.slots || slots < all.slots) all.slots = slots;
+        if (!all.buffers || buffers < all.buffers) all.buffers = buffers;
+    }
+    return all;
 }
 
 /* ---- expect { bubble <= 0.15 } ---- */

@@ -44,10 +44,14 @@ typedef struct dtm_shared_bytes {
 typedef struct dtm_timeline_costs {
     int stages;
     const dtm_stage_cost *stage;
-    double latency, bandwidth; /* a message takes latency + bytes / bandwidth; bandwidth 0: latency alone */
+    double latency, bandwidth; /* a message takes latency + bytes / bandwidth; bandwidth 0: latency alone. As long as its bytes take
+                                  it has the way out of its rank and that into the other for itself */
     const double *pair;        /* NULL, or the time of a pair of F and B: [stage of F * stages + stage of B] */
+    int slots, buffers;        /* receive slots of each channel (source, destination, F or B): a message moves when one is free; and
+                                  a result is made when the one so many before it in its channel has left. 0: without end */
     bool turns;                /* the parts of a pair take turns, F first: it begins when what F needs is there, the other part
                                   may come later, and what F makes is sent when it ends. Else both begin and end together */
+    bool divided;              /* a B is its I, and then its W: what it makes is sent when the I ends */
     int n_shared;                 /* what `shares` of stages tells of; what each stage has of it for itself is in its `held` */
     const dtm_shared_bytes *shared;
 } dtm_timeline_costs;
@@ -62,11 +66,11 @@ double dtm_task_time(const dtm_timeline_costs *costs, dtm_task_kind kind, int st
 double dtm_pair_time(const dtm_timeline_costs *costs, int forward_stage, dtm_task_kind backward, int backward_stage);
 double dtm_message_time(const dtm_timeline_costs *costs, dtm_task_kind kind, int stage);
 
-/* ---- timeline_simulate.c: when everything happens ---- */
+/* ---- timeline_simulate.c, timeline_clock.c: when everything happens ---- */
 
 typedef struct dtm_rank_times {
     double *start, *end;   /* by operation */
-    double first, last;    /* the beginning of its first operation, the end of its last */
+    double first, last;    /* the beginning of its first operation, the end of its last; with `buffers` its messages have left too */
     double busy;           /* in tasks and pairs */
     double exposed;        /* waiting for messages on their way: what faster links could save at most */
     double kept;           /* the most bytes of activations alive at a time */
@@ -74,8 +78,15 @@ typedef struct dtm_rank_times {
     size_t done;           /* operations; fewer than there are where all ranks stand still */
 } dtm_rank_times;
 
+/* A result that is sent: when it was made, when its bytes began to move and had left, and when it was there. NAN: never; of one that
+ * stays on its rank all but the first. */
+typedef struct dtm_message_times {
+    double made, begun, left, arrived;
+} dtm_message_times;
+
 typedef struct dtm_timeline_times {
     dtm_rank_times *rank;
+    dtm_message_times *message; /* by the number of the task that makes it */
     double makespan;
     double bubble;       /* idle share of all ranks' time */
     double worst_bubble; /* of the rank that is idle most */
@@ -87,8 +98,8 @@ typedef struct dtm_timeline_times {
 } dtm_timeline_times;
 
 /* Each operation begins as soon as its rank is free and what it needs is there: on its own rank when it ends, from another
- * as its message arrives. In a timeline with groups a rank waits for all messages of a group, each of which moves when
- * both sides have come to it. The arrays live in the arena. */
+ * as its message arrives (timeline_clock.c). In a timeline with groups a rank waits for all messages of a group, each of which moves
+ * when both sides have come to it. The arrays live in the arena. With slots and buffers the timeline is one that is proved. */
 dtm_timeline_times *dtm_timeline_simulate(dtm_arena *arena, const dtm_timeline *timeline, const dtm_timeline_costs *costs);
 
 /* ---- timeline_prove.c: that it is right before it runs ---- */

@@ -82,8 +82,8 @@ static void put_waits(canvas *c, int rank) {
             dtm_task_place needs[2];
             int n = dtm_timeline_needs(t, rank, o->tasks[k], needs);
             if (n == 0 || needs[n - 1].rank == rank) continue;
-            int stage = dtm_timeline_stage(t, needs[n - 1].rank, needs[n - 1].task.chunk);
-            way = fmax(way, dtm_message_time(c->costs, (dtm_task_kind)needs[n - 1].task.kind, stage));
+            const dtm_message_times *m = &c->times->message[dtm_timeline_number(t, needs[n - 1].rank, needs[n - 1].task)];
+            way = fmax(way, m->arrived - m->made);
         }
         double from = fmax(before, r->start[i] - way);
         for (int k = (int)floor(from / c->step + 0.5); k < (int)floor(r->start[i] / c->step + 0.5) && k < c->width; k++)

@@ -57,18 +57,18 @@ static void operation(writer *w, int rank, size_t i) {
 }
 
 /* A message: a slice on the sender's second row as long as it is on its way. */
-static void message(writer *w, int rank, dtm_task task, double end) {
+static void message(writer *w, int rank, dtm_task task) {
     const dtm_timeline *t = w->timeline;
     int chunk, to = dtm_timeline_sends(t, rank, task, &chunk);
-    double time = dtm_message_time(w->costs, (dtm_task_kind)task.kind, dtm_timeline_stage(t, rank, task.chunk));
+    const dtm_message_times *m = &w->times->message[dtm_timeline_number(t, rank, task)];
     if (to < 0) return;
     begin(w);
     dtm_text_printf(w->text, "{\"ph\":\"X\",\"pid\":%d,\"tid\":1,\"cat\":\"send\",\"name\":\"", rank);
     dtm_task_print(t, task, w->text);
     dtm_text_printf(w->text, " to rank %d\",", to);
-    at(w, "ts", end);
+    at(w, "ts", m->begun);
     dtm_text_printf(w->text, ",");
-    at(w, "dur", time);
+    at(w, "dur", m->arrived - m->begun);
     dtm_text_printf(w->text, "}");
 }
 
@@ -82,7 +82,7 @@ void dtm_timeline_draw_json(const dtm_timeline *t, const dtm_timeline_costs *cos
             const dtm_operation *o = &t->order[r].operations[i];
             operation(&w, r, i);
             for (int k = 0; !t->groups && k < (o->kind == DTM_OPERATION_PAIR ? 2 : 1); k++)
-                message(&w, r, o->tasks[k], times->rank[r].end[i]);
+                message(&w, r, o->tasks[k]);
         }
     dtm_text_printf(text, "\n],\"otherData\":{\"schedule\":\"%s\",\"bubble\":", t->name);
     dtm_text_number(text, times->bubble);

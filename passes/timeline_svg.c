@@ -58,7 +58,7 @@ static void draw_operation(picture *p, int rank, size_t i) {
     if (o->kind == DTM_OPERATION_PAIR) box(p, x, y_of(rank) + height, inner, height, o->tasks[1]);
 }
 
-/* The time before an operation in which the message that it waits for was on its way. */
+/* The time before an operation in which the message that it waits for was made and not yet there. */
 static void draw_wait(picture *p, int rank, size_t i) {
     const dtm_timeline *t = p->timeline;
     const dtm_operation *o = &t->order[rank].operations[i];
@@ -68,8 +68,8 @@ static void draw_wait(picture *p, int rank, size_t i) {
         dtm_task_place needs[2];
         int n = dtm_timeline_needs(t, rank, o->tasks[k], needs);
         if (n == 0 || needs[n - 1].rank == rank) continue;
-        int stage = dtm_timeline_stage(t, needs[n - 1].rank, needs[n - 1].task.chunk);
-        way = fmax(way, dtm_message_time(p->costs, (dtm_task_kind)needs[n - 1].task.kind, stage));
+        const dtm_message_times *m = &p->times->message[dtm_timeline_number(t, needs[n - 1].rank, needs[n - 1].task)];
+        way = fmax(way, m->arrived - m->made);
     }
     double from = fmax(before, r->start[i] - way);
     if (r->start[i] - from <= 1e-9 * p->times->makespan) return;

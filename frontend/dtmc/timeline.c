@@ -33,7 +33,7 @@ static bool compile(drawing *d, const char *file, const char *text, size_t lengt
     options.file = file;
     options.check.text = text;
     options.check.length = length;
-    d->module = dtm_compile(d->context, &options, "fuse");
+    d->module = dtm_compile(d->context, &options, "buffer");
     if (!d->module) return false;
     if (!d->module->settings.pipeline.present) {
         dtm_error(d->context, (dtm_span){0, 0, 0}, 233, "%s has no pipeline", file);
@@ -69,6 +69,7 @@ static bool read_orders(drawing *d, const char *text, size_t length) {
     bool same = of->ranks == t->ranks && of->chunks == t->chunks && of->microbatches == t->microbatches &&
                 (of->placement == t->placement || t->chunks == 1);
     d->timeline = t;
+    d->costs.slots = d->costs.buffers = 0; /* those of the program are for its own order; this one would get as many as it takes */
     if (same) return true;
     dtm_error(d->context, (dtm_span){0, 0, 0}, 901,
               "%s is of P=%d M=%d V=%d placement=%s, the pipeline of %s of P=%d M=%d V=%d placement=%s",

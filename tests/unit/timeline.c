@@ -189,6 +189,48 @@ static void test_times_by_hand(void) {
     dtm_context_destroy(context);
 }
 
+/* Messages of 2 that share a way, a latency of 1, and F of 1: when they begin to move, and F1 and F2 of rank 1 begin. */
+static void check_ways(const dtm_timeline *t, int slots, int buffers, double first, double second, double third, double last) {
+    dtm_arena *arena = dtm_arena_create();
+    dtm_stage_cost stage[] = {{1, 1, 1, .forward_bytes = 2}, {1, 1, 1}};
+    dtm_timeline_costs costs = {2, stage, 1, 1, NULL, slots, buffers};
+    dtm_timeline_times *times = dtm_timeline_simulate(arena, t, &costs);
+    const dtm_message_times *m[3];
+    for (uint32_t k = 0; k < 3; k++) m[k] = &times->message[dtm_timeline_number(t, 0, (dtm_task){k, 0, DTM_TASK_FORWARD})];
+    CHECK(near(m[0]->begun, first) && near(m[1]->begun, second) && near(m[2]->begun, third) && near(m[2]->left, third + 2) &&
+              near(m[2]->arrived, third + 3) && near(times->rank[1].start[2], last),
+          "%d slots, %d buffers: %g %g %g, %g", slots, buffers, m[0]->begun, m[1]->begun, m[2]->begun, times->rank[1].start[2]);
+    dtm_arena_destroy(arena);
+}
+
+static void test_ways_by_hand(void) {
+    dtm_context *context = dtm_context_create();
+    dtm_timeline *t = parse(context, "ways", "# t P=2 M=3 V=1 placement=single\nF0 F1 F2 B0 B1 B2\nF0 F1 F2 B0 B1 B2\n");
+    check_ways(t, 0, 0, 1, 3, 5, 8);  /* made at 1, 2, 3; one after another */
+    check_ways(t, 2, 0, 1, 3, 5, 8);  /* F0 is used from 4 to 5 */
+    check_ways(t, 1, 0, 1, 5, 9, 12); /* each when the one before it has been used */
+    check_ways(t, 0, 1, 1, 4, 7, 10); /* F1 begins when F0 has left, at 3 */
+    check_ways(t, 1, 2, 1, 5, 9, 12); /* F2 begins when F0 has left, and waits for the slot all the same */
+    dtm_context_destroy(context);
+}
+
+/* A B of two regions sends what it makes when its I has ended. */
+static void test_divided(void) {
+    dtm_context *context = dtm_context_create();
+    dtm_arena *arena = dtm_context_arena(context);
+    dtm_stage_cost stage[] = {{1, 2, 4}, {1, 2, 4}};
+    dtm_timeline_costs costs = {2, stage, 0, 0, NULL, .turns = true};
+    dtm_timeline *alone = parse(context, "alone", "# t P=2 M=1 V=1 placement=single\nF0 B0\nF0 B0\n");
+    dtm_timeline *pair = parse(context, "pair", "# t P=2 M=2 V=1 placement=single\nF0 F1 B0 B1\nF0 (F1+B0) B1\n");
+    for (int divided = 0; divided < 2; divided++) {
+        costs.divided = divided;
+        /* rank 1: F0 1-2, B0 2-8 with I until 4; F0 1-2, F1 and B0 2-9 with I until 5 */
+        CHECK(near(dtm_timeline_simulate(arena, alone, &costs)->rank[0].start[1], divided ? 4 : 8), "alone, divided %d", divided);
+        CHECK(near(dtm_timeline_simulate(arena, pair, &costs)->rank[0].start[2], divided ? 5 : 9), "in a pair, divided %d", divided);
+    }
+    dtm_context_destroy(context);
+}
+
 /* What one part of a pair hides of the other, of two stages the lesser; never more than makes it as long as the longer part. */
 static void test_pair_times(void) {
     dtm_stage_cost stage[] = {{1, 2, 2, .hidden = 0.5, .hidden_input = 0.25}, {3, 1, 1, .hidden = 2, .hidden_input = 2}};
@@ -606,6 +648,55 @@ static bool should_hold(const dtm_timeline *t, const dtm_timeline_costs *costs) 
     return holds;
 }
 
+/* A message has the way out and the way in for itself, from when it is made and, with slots, one that it finds free. */
+static void check_messages(const dtm_timeline *t, const dtm_timeline_costs *costs, const dtm_timeline_times *times, int round) {
+    dtm_arena *arena = dtm_arena_create();
+    size_t most = (size_t)t->microbatches * (size_t)t->chunks, count = 0;
+    typedef struct moved {
+        int from, to;
+        const dtm_message_times *times;
+    } moved;
+    moved *all = dtm_arena_alloc(arena, (size_t)t->ranks * 2 * most * sizeof *all);
+    for (int r = 0; r < t->ranks; r++)
+        for (int k = 0; k < 2; k++)
+            for (int c = 0; c < t->chunks; c++)
+                for (int m = 0; m < dtm_timeline_passing(t, c); m++) {
+                    dtm_task task = {(uint32_t)m, (uint16_t)c, k ? DTM_TASK_INPUT : DTM_TASK_FORWARD};
+                    int chunk, to = dtm_timeline_sends(t, r, task, &chunk);
+                    const dtm_message_times *x = &times->message[dtm_timeline_number(t, r, task)];
+                    if (to < 0) continue;
+                    CHECK(x->begun >= x->made && x->left >= x->begun && near(x->arrived, x->left + costs->latency), "round %d: a message", round);
+                    for (size_t i = 0; i < count; i++)
+                        if (all[i].from == r || all[i].to == to)
+                            CHECK(all[i].times->left <= x->begun + 1e-9 || x->left <= all[i].times->begun + 1e-9,
+                                  "round %d: two have one way", round);
+                    all[count++] = (moved){r, to, x};
+                }
+    dtm_arena_destroy(arena);
+}
+
+/* With slots and buffers so few that the proof says it stands still, the clock does too, and with one more it does not. */
+static void check_slots(dtm_timeline *t, dtm_timeline_costs costs, const dtm_timeline_proof *proof, int round) {
+    dtm_arena *arena = dtm_arena_create();
+    dtm_stage_cost *stage = dtm_arena_alloc(arena, (size_t)costs.stages * sizeof *stage);
+    for (int s = 0; s < costs.stages; s++) {
+        stage[s] = costs.stage[s];
+        stage[s].forward_bytes = draw(4);
+        stage[s].backward_bytes = draw(4);
+    }
+    costs.stage = stage;
+    costs.bandwidth = 1 + draw(3);
+    costs.divided = draw(2);
+    check_messages(t, &costs, dtm_timeline_simulate(arena, t, &costs), round);
+    costs.slots = proof->slots;
+    costs.buffers = 1;
+    dtm_timeline_times *times = dtm_timeline_simulate(arena, t, &costs);
+    CHECK(!times->stuck, "round %d: %d slots", round, costs.slots);
+    if (!times->stuck) check_messages(t, &costs, times, round);
+    if (--costs.slots) CHECK(dtm_timeline_simulate(arena, t, &costs)->stuck, "round %d: %d slots are too few", round, costs.slots);
+    dtm_arena_destroy(arena);
+}
+
 static void test_random(int rounds) {
     int right = 0, wrong = 0;
     for (int round = 0; round < rounds; round++) {
@@ -627,6 +718,7 @@ static void test_random(int rounds) {
             for (int r = 0; r < t->ranks; r++) CHECK(proof.rank[r].kept == times->rank[r].kept, "round %d: memory", round);
             dtm_timeline_limits limits = {.receive_slots = proof.slots};
             CHECK(dtm_timeline_prove(context, arena, t, &costs, &limits, &proof), "round %d: with the slots it needs", round);
+            if (!t->groups) check_slots(t, costs, &proof, round);
             limits.receive_slots--;
             if (limits.receive_slots)
                 CHECK(!dtm_timeline_prove(context, arena, t, &costs, &limits, &proof), "round %d: with fewer", round);
@@ -681,6 +773,8 @@ int main(int count, char **words) {
     test_recorded();
     test_times();
     test_times_by_hand();
+    test_ways_by_hand();
+    test_divided();
     test_pair_times();
     test_grid();
     test_not_defined();
