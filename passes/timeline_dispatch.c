@@ -42,6 +42,8 @@ struct search_dispatcher {
     int32_t *sent;       /* by channel and place: the node that a message is for, in the order of sending */
     uint32_t *n_sent, *n_used; /* by channel */
     double *free;        /* by rank: when it is */
+    double *out;         /* by rank: when the way out of it is free */
+    double *in[2];       /* by rank: when the latest message into it begins to move, and when its bytes are in */
     double *used;        /* by rank: bytes, those that wait for their W included */
     double *alive;       /* by rank: without those */
     search_turn *turns;  /* of ranks side by side, each with room for all of its turns */
@@ -69,6 +71,8 @@ search_dispatcher *search_dispatcher_create(dtm_arena *arena, const search_insta
     d->n_sent = dtm_arena_alloc(arena, channels * sizeof *d->n_sent);
     d->n_used = dtm_arena_alloc(arena, channels * sizeof *d->n_used);
     d->free = dtm_arena_alloc(arena, ranks * sizeof(double));
+    d->out = dtm_arena_alloc(arena, ranks * sizeof(double));
+    for (int k = 0; k < 2; k++) d->in[k] = dtm_arena_alloc(arena, ranks * sizeof(double));
     d->used = dtm_arena_alloc(arena, ranks * sizeof(double));
     d->alive = dtm_arena_alloc(arena, ranks * sizeof(double));
     d->most = 3u * (uint32_t)in->chunks * (uint32_t)in->microbatches;
@@ -230,6 +234,18 @@ static void arrive(search_dispatcher *d, int node, bool input, int microbatch, d
     if (d->idle[rank] && time < d->wake[rank]) set_wake(d, rank, time);
 }
 
+/* When a message is there that is made at `end`. Messages are looked at when what makes them begins: one that was looked at before and
+ * moves later does not hold up this one. So what is kept is timed again (timeline_clock.c). */
+static double message_arrives(search_dispatcher *d, int from, int to, double end, double time, double way) {
+    if (way <= 0 || from == to) return end + time;
+    double begun = fmax(end, d->out[from]);
+    bool before = begun + way <= d->in[0][to];
+    if (!before) begun = fmax(begun, d->in[1][to]);
+    d->out[from] = begun + way;
+    if (!before) d->in[0][to] = begun, d->in[1][to] = begun + way;
+    return begun + time;
+}
+
 static void forward_ends(search_dispatcher *d, int node, double end) {
     const search_node *n = &d->instance->nodes[node];
     int m = d->nodes[node].forward++;
@@ -237,7 +253,8 @@ static void forward_ends(search_dispatcher *d, int node, double end) {
     tick_off(d, n->rank, node, false);
     d->used[n->rank] += n->kept;
     d->alive[n->rank] += n->kept;
-    if (n->after >= 0) arrive(d, n->after, false, m, end + n->to_after);
+    if (n->after >= 0)
+        arrive(d, n->after, false, m, message_arrives(d, n->rank, d->instance->nodes[n->after].rank, end, n->to_after, n->way_after));
     else arrive(d, node, true, m, end);
 }
 
@@ -249,7 +266,8 @@ static void input_ends(search_dispatcher *d, int node, double end, bool with_wei
     d->alive[n->rank] -= n->kept;
     d->used[n->rank] -= with_weight ? n->kept : n->kept - n->kept_for_weight;
     if (!with_weight) d->nodes[node].pending++;
-    if (n->before >= 0) arrive(d, n->before, true, m, end + n->to_before);
+    if (n->before >= 0)
+        arrive(d, n->before, true, m, message_arrives(d, n->rank, d->instance->nodes[n->before].rank, end, n->to_before, n->way_before));
     else d->ends += end;
 }
 
@@ -450,6 +468,8 @@ static void start(search_dispatcher *d) {
     const search_instance *in = d->instance;
     memset(d->nodes, 0, (size_t)in->n_nodes * sizeof *d->nodes);
     memset(d->free, 0, (size_t)in->ranks * sizeof *d->free);
+    memset(d->out, 0, (size_t)in->ranks * sizeof *d->out);
+    for (int k = 0; k < 2; k++) memset(d->in[k], 0, (size_t)in->ranks * sizeof *d->in[k]);
     memset(d->used, 0, (size_t)in->ranks * sizeof *d->used);
     memset(d->alive, 0, (size_t)in->ranks * sizeof *d->alive);
     memset(d->count, 0, (size_t)in->ranks * sizeof *d->count);

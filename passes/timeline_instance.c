@@ -17,14 +17,14 @@ static void set_node(search_instance *in, const dtm_timeline *t, int rank, int c
         n->before = r * in->chunks + c;
         if (r != rank) n->channel[0] = rank * SEARCH_CHANNELS + ((r + 1) % in->ranks == rank ? 0 : 2);
         if (r != rank) n->stream[1] = (rank + 1) % in->ranks == r ? 2 : 3;
-        if (r != rank) n->to_before = dtm_message_time(in->costs, DTM_TASK_BACKWARD, stage);
+        if (r != rank) n->to_before = dtm_message_time(in->costs, DTM_TASK_BACKWARD, stage), n->way_before = n->to_before - in->costs->latency;
     }
     if (stage < t->stages - 1) {
         dtm_timeline_place(t, stage + 1, direction, &r, &c);
         n->after = r * in->chunks + c;
         if (r != rank) n->channel[1] = rank * SEARCH_CHANNELS + ((r + 1) % in->ranks == rank ? 1 : 3);
         if (r != rank) n->stream[0] = (rank + 1) % in->ranks == r ? 0 : 1;
-        if (r != rank) n->to_after = dtm_message_time(in->costs, DTM_TASK_FORWARD, stage);
+        if (r != rank) n->to_after = dtm_message_time(in->costs, DTM_TASK_FORWARD, stage), n->way_after = n->to_after - in->costs->latency;
     }
 }
 

@@ -243,6 +243,34 @@ static void plan_with(searcher *s, candidate *c, const search_policy *policy) {
     s->spent += c->work;
 }
 
+/* What a plan takes, messages that wait for each other included, and the bytes that the rank with most needs. */
+static double plan_times(const search_instance *in, const search_plan *plan, double *memory) {
+    dtm_arena *arena = dtm_arena_create();
+    dtm_timeline *t = search_plan_timeline(arena, in, plan, "auto");
+    const dtm_timeline_times *times = dtm_timeline_simulate(arena, t, in->costs);
+    double makespan = times->makespan;
+    *memory = times->memory;
+    dtm_arena_destroy(arena);
+    return makespan;
+}
+
+static double peak(const search_instance *in, const search_plan *plan) {
+    double memory;
+    plan_times(in, plan, &memory);
+    return memory;
+}
+
+/* Whether the plan takes less than some time. While it was made messages did not wait for all that they wait for, or for more; one that
+ * is to be kept is timed. */
+static bool is_quicker(searcher *s, const candidate *c, double than) {
+    double memory;
+    if (s->plan.makespan >= than) return false;
+    if (c->costs->bandwidth <= 0) return true;
+    s->plan.makespan = plan_times(c->instance, &s->plan, &memory);
+    s->spent += simulated_time * c->work;
+    return s->plan.makespan < than;
+}
+
 static double best_plan_time(const searcher *s) { return s->best_plan.makespan + s->best_of->added; }
 
 static void keep(searcher *s, candidate *c) {
@@ -275,7 +303,7 @@ static void try_style(searcher *s, candidate *c, const search_style *style) {
         s->policy.strict = s->policy.planned = s->policy.ordered = false;
         plan_with(s, c, &s->policy);
     }
-    if (s->plan.makespan >= c->best) return;
+    if (!is_quicker(s, c, c->best)) return;
     c->style = *style;
     c->style.strict = s->policy.strict;
     c->style.planned = s->policy.planned;
@@ -307,7 +335,7 @@ static void from_rival(searcher *s, candidate *c, const published *r) {
         s->policy.strict = strict;
         s->policy.planned = !strict && c->instance->bounded;
         plan_with(s, c, &s->policy);
-        if (s->plan.makespan < c->best) keep_policy(s, c, &s->policy);
+        if (is_quicker(s, c, c->best)) keep_policy(s, c, &s->policy);
     }
 }
 
@@ -377,21 +405,13 @@ static void shake(searcher *s, candidate *c, double until) {
         plan_with(s, c, &s->policy);
         double heat = 0.003 * now * (1 - (s->spent - begun) / (until - begun)), x = search_random(&s->state);
         double then = s->plan.makespan + tie * search_mean_end(s->dispatcher);
-        if (s->plan.makespan < c->best) keep_policy(s, c, &s->policy);
+        if (is_quicker(s, c, c->best)) keep_policy(s, c, &s->policy);
         if (!(then <= now + heat * x * x * x)) continue;
         search_policy swap = s->current;
         s->current = s->policy;
         s->policy = swap;
         now = then;
     }
-}
-
-static double peak(const search_instance *in, const search_plan *plan) {
-    dtm_arena *arena = dtm_arena_create();
-    dtm_timeline *t = search_plan_timeline(arena, in, plan, "auto");
-    double memory = dtm_timeline_simulate(arena, t, in->costs)->memory;
-    dtm_arena_destroy(arena);
-    return memory;
 }
 
 /* ---- less memory ---- */
@@ -412,7 +432,7 @@ static void squeeze(searcher *s) {
             if (k == 0) style = c->style, style.planned = !style.strict;
             search_style_policy(&style, tight.instance, &s->policy);
             plan_with(s, &tight, &s->policy);
-            found = s->plan.makespan <= s->best_plan.makespan * same;
+            found = is_quicker(s, &tight, s->best_plan.makespan * same);
         }
         if (found) {
             search_plan_copy(c->instance, &s->best_plan, &s->plan);

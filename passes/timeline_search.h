@@ -15,6 +15,7 @@ typedef struct search_node {
     int count;               /* microbatches that pass it */
     double time[4];          /* by dtm_task_kind */
     double to_after, to_before; /* time of a message; 0 within a rank */
+    double way_after, way_before; /* and of that as long as it has the ways of both ranks for itself */
     int channel[2];          /* by which what F, I need comes; -1: it does not come from another rank */
     int stream[2];           /* the nodes of a rank whose F, I go to the same rank; -1: it stays */
     double kept, kept_for_weight;

@@ -502,18 +502,40 @@ static void test_refusal(void) {
     dtm_context_destroy(context);
 }
 
+/* Messages that take as long as F and longer: with them no published schedule is quicker than what is found, and what is found is not
+ * what would be if they did not wait for each other. */
+static void test_ways(void) {
+    for (double bytes = 0.5; bytes <= 4; bytes *= 2) {
+        dtm_context *context = dtm_context_create();
+        dtm_arena *arena = dtm_context_arena(context);
+        dtm_stage_cost unit[8];
+        for (int u = 0; u < 8; u++) unit[u] = (dtm_stage_cost){0.5, 0.5, 0.5, .forward_bytes = bytes, .backward_bytes = bytes, .kept = 1, .kept_for_weight = 1};
+        dtm_timeline_problem p = {4, 8, 8, unit, .layers = 8, .latency = 0.1, .bandwidth = 1, .effort = 0.3};
+        dtm_timeline_answer a;
+        CHECK(dtm_timeline_search(context, arena, &p, &a), "nothing found");
+        for (int i = 0; i < a.n_rivals; i++)
+            CHECK(a.times->makespan <= a.rivals[i].makespan * (1 + 1e-9), "messages of %g: %g, %s takes %g", bytes, a.times->makespan,
+                  a.rivals[i].name, a.rivals[i].makespan);
+        CHECK(a.times->makespan >= a.bound * (1 - 1e-9) && a.bound >= a.least * (1 - 1e-9), "messages of %g: %g, bounds %g %g", bytes,
+              a.times->makespan, a.bound, a.least);
+        dtm_context_destroy(context);
+    }
+}
+
 /* What a search takes, in tasks placed: 7.5 million of them are a second of one core of a small machine. No other work is left
  * out of that count: where stages are cut, and timelines within memory that leaves too little for messages. */
 static void test_work(void) {
     static const struct {
         model m;
         double message; /* bytes, in full stages */
+        double bandwidth;
         double seconds;
     } large[] = {
-        {{1, 1.4, 1, .latency = 0.1, .memory = 16, .ranks = 16, .microbatches = 64, .layers = 126}, 0, 2},
-        {{1, 1.3, 1.4, .pair = 3.2, .latency = 0.05, .ranks = 16, .microbatches = 64, .layers = 256, .head = 2}, 0, 2},
-        {{1, 1.4, 1, .latency = 0.1, .memory = 16, .ranks = 16, .microbatches = 64, .layers = 126}, 0.2, 2},
-        {{1, 2.3, 0.4, .pair = 3.2, .latency = 0.05, .memory = 100, .ranks = 64, .microbatches = 256, .layers = 1024}, 0, 10},
+        {{1, 1.4, 1, .latency = 0.1, .memory = 16, .ranks = 16, .microbatches = 64, .layers = 126}, 0, 0, 2},
+        {{1, 1.3, 1.4, .pair = 3.2, .latency = 0.05, .ranks = 16, .microbatches = 64, .layers = 256, .head = 2}, 0, 0, 2},
+        {{1, 1.4, 1, .latency = 0.1, .memory = 16, .ranks = 16, .microbatches = 64, .layers = 126}, 0.2, 0, 2},
+        {{1, 1.4, 1, .latency = 0.1, .ranks = 16, .microbatches = 64, .layers = 126}, 0.2, 0.4, 2},
+        {{1, 2.3, 0.4, .pair = 3.2, .latency = 0.05, .memory = 100, .ranks = 64, .microbatches = 256, .layers = 1024}, 0, 0, 10},
     };
     for (size_t i = 0; i < (DTM_SAMPLE ? 1 : sizeof large / sizeof *large); i++) {
         dtm_context *context = dtm_context_create();
@@ -522,6 +544,7 @@ static void test_work(void) {
         dtm_stage_cost *unit = dtm_arena_alloc(arena, (size_t)p.units * sizeof *unit);
         for (int u = 0; u < p.units; u++) unit[u] = p.unit[u], unit[u].forward_bytes = unit[u].backward_bytes = large[i].message;
         p.unit = unit;
+        p.bandwidth = large[i].bandwidth;
         dtm_timeline_answer a;
         CHECK(dtm_timeline_search(context, arena, &p, &a), "nothing found");
         CHECK(a.work < 7.5e6 * large[i].seconds, "P = %d, M = %d: %g tasks", p.ranks, p.microbatches, a.work);
@@ -542,6 +565,7 @@ int main(int count, char **words) {
     test_given();
     test_directions();
     test_refusal();
+    test_ways();
     test_work();
     printf("%d checks, %d failures\n", checks, failures);
     return failures != 0;
