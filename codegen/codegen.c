@@ -233,6 +233,31 @@ static segment *lower_segments(dtm_generator *g, dtm_region region, const dtm_lo
     return segments;
 }
 
+/* Pairs of the same regions, of which one part is to begin. */
+typedef struct pair_kind {
+    const dtm_op *regions;
+    size_t count;
+    bool later;
+} pair_kind;
+
+typedef struct pair_kinds {
+    pair_kind *items;
+    size_t count, capacity;
+} pair_kinds;
+
+/* Whether the other part of the pair whose first call is of that number is to begin. */
+static bool begins_later(dtm_generator *g, const dtm_loop_calls *calls, size_t first, pair_kinds *kinds) {
+    const dtm_loop_call *call = &calls->items[first];
+    size_t count = call->end - call->begin + 1;
+    dtm_op *regions = dtm_arena_alloc(g->arena, count * sizeof *regions);
+    for (size_t i = 0; i < count; i++) regions[i] = calls->items[first + i].region;
+    for (size_t i = 0; i < kinds->count; i++)
+        if (kinds->items[i].count == count && memcmp(kinds->items[i].regions, regions, count * sizeof *regions) == 0) return kinds->items[i].later;
+    pair_kind made = {regions, count, g->beginning(module_of(g), g->seconds, regions, count) == 1};
+    DTM_PUSH(g->arena, kinds->items, kinds->count, kinds->capacity, made);
+    return made.later;
+}
+
 static void lower_timeline(dtm_generator *g, dtm_op op) {
     dtm_loop_schedule schedule;
     if (dtm_loop_schedule_of(module_of(g), op, g->arena, &schedule)) dtm_broken("codegen", "an order that was not verified");
@@ -241,6 +266,7 @@ static void lower_timeline(dtm_generator *g, dtm_op op) {
     dtm_emit(g, op, DTM_PLAN_TIMELINE, DTM_PLAN_CONTROL)->timeline.loop = loop;
     segment *segments = lower_segments(g, dtm_op_get(module_of(g), op)->body, &schedule.calls);
     dtm_plan_call *calls = dtm_arena_alloc(g->arena, (schedule.n_entries + 1) * sizeof *calls);
+    pair_kinds kinds = {0};
     for (size_t i = 0; i < schedule.n_entries; i++) {
         const dtm_loop_entry *entry = &schedule.entries[i];
         const segment *s = &segments[dtm_loop_region_index(&schedule.times, entry->call.region)];
@@ -250,6 +276,7 @@ static void lower_timeline(dtm_generator *g, dtm_op op) {
                                                                   ? entry->call.end - entry->call.begin : 0),
                                    .task = DTM_TASK_LETTERS[task.kind], .chunk = task.chunk, .number = task.microbatch,
                                    .microbatch = entry->call.microbatch, .begin = s->begin, .end = s->end};
+        if (calls[i].pair && g->beginning) calls[i].later = begins_later(g, &schedule.calls, entry->call.begin, &kinds);
         calls[i].last = dtm_loop_call_is_last(&schedule.calls, &entry->call);
         if (entry->kind == DTM_LOOP_POST) calls[i].begin = s->receive;
         if (entry->kind == DTM_LOOP_WAIT) calls[i].begin = s->send;
@@ -459,6 +486,7 @@ bool dtm_codegen(dtm_module *module, const dtm_predictions *predicted, dtm_text 
         const dtm_module *own = module->n_ranks ? module->ranks[i] : module;
         g->seconds = predicted ? predicted->seconds(own, arena) : NULL;
         g->step_seconds = predicted ? predicted->step : 0;
+        g->beginning = predicted ? predicted->beginning : NULL;
         g->stage = i;
         g->n_stages = module->n_ranks;
         if (i) g->kernels = g[-1].kernels, g->n_kernels = g[-1].n_kernels, g->cap_kernels = g[-1].cap_kernels;

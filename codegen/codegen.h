@@ -9,13 +9,19 @@
 /* Seconds that one run of each operator, collective and fused region of a module takes on the program's machine (passes/cost.h). */
 typedef double *dtm_seconds_of(const dtm_module *module, dtm_arena *arena);
 
+/* Which part of a pair of calls is to begin by these seconds: 0, whose region is the first of `regions`, or 1, that of all others
+ * (passes/stage_cost.h). */
+typedef int dtm_beginning_of(const dtm_module *module, const double *seconds, const dtm_op *regions, size_t count);
+
 /* What the plan says of time beside what is done. */
 typedef struct dtm_predictions {
     dtm_seconds_of *seconds;
     double step; /* seconds of a step of all ranks (passes/step_time.h) */
+    dtm_beginning_of *beginning; /* NULL: the first */
 } dtm_predictions;
 
-/* `predicted` may be NULL: then the plan says 0 everywhere. False after an error, which stands in the context. */
+/* `predicted` may be NULL: then the plan says 0 everywhere, and the first part of each pair begins. False after an error, which stands
+ * in the context. */
 bool dtm_codegen(dtm_module *module, const dtm_predictions *predicted, dtm_text *plan_c, dtm_text *kernels_c);
 
 #endif

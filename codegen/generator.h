@@ -53,6 +53,7 @@ typedef struct dtm_generator {
     int64_t step_bytes;  /* bytes after it that seed and step take */
     const double *seconds; /* by operator, of one run; NULL: not predicted */
     double step_seconds; /* of a step */
+    dtm_beginning_of *beginning; /* of pairs; NULL: the first part */
     double pending; /* seconds of operators lowered that no instruction has yet */
     size_t stage, n_stages; /* of a pipeline: the coordinate that this plan is of, and how many plans there are; 0: no pipeline */
 } dtm_generator;

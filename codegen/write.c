@@ -200,8 +200,8 @@ static void write_timeline(dtm_text *out, const dtm_plan_timeline *t) {
     dtm_text_printf(out, ".timeline = {%u, %u, %u, (const dtm_plan_call[]){", t->loop, t->end, t->n_calls);
     for (uint32_t i = 0; i < t->n_calls; i++) {
         const dtm_plan_call *c = &t->calls[i];
-        dtm_text_printf(out, "%s\n            {DTM_PLAN_%s, %s, %s, %u, '%c', %u, %u, %u, %u, %u}", i ? "," : "", call_kinds[c->kind],
-                        c->first ? "true" : "false", c->last ? "true" : "false", c->pair, c->task, c->chunk, c->number, c->microbatch, c->begin,
+        dtm_text_printf(out, "%s\n            {DTM_PLAN_%s, %s, %s, %u, %s, '%c', %u, %u, %u, %u, %u}", i ? "," : "", call_kinds[c->kind],
+                        c->first ? "true" : "false", c->last ? "true" : "false", c->pair, c->later ? "true" : "false", c->task, c->chunk, c->number, c->microbatch, c->begin,
                         c->end);
     }
     dtm_text_printf(out, t->n_calls ? "}}" : "{0}}}");

@@ -1,6 +1,7 @@
 /* What a pair of F and B saves (stage_cost.h), by the rule that the runtime follows (runtime/walk.c): the two parts take turns.
- * One goes on until it has started a collective, then the other does, and then the first waits for it. Collectives of a rank
- * are carried out one after another, in the order in which they were started.
+ * One goes on until it has started a collective, then the other does, and then the first waits for it; one that has none left fills
+ * what the other leaves. Collectives of a rank are carried out one after another, in the order in which they were started. That part
+ * begins with which both end earlier.
  *
  *     F       product, all_reduce ..........., product, ..
  *     B                product, product, all_reduce .......   */
@@ -39,7 +40,7 @@ static void add_region(pair_part *part, const dtm_module *m, const double *times
 static double saved(const pair_part *parts, double *ended) {
     turn_part turns[2] = {parts[0].turns, parts[1].turns};
     double end[2];
-    turns_take(turns, end);
+    turns_begin(turns, end);
     *ended = end[0];
     double all = parts[0].alone + parts[1].alone, saves = all - (end[0] > end[1] ? end[0] : end[1]);
     return saves > 1e-9 * all ? saves : 0; /* less is rounding */
@@ -68,4 +69,14 @@ void dtm_stage_pair(const dtm_module *rank, const double *times, int stage, bool
     cost->hidden = saved(parts, &ended);
     cost->later = ended - parts[0].alone;
     dtm_arena_destroy(arena);
+}
+
+int dtm_pair_begins(const dtm_module *rank, const double *times, const dtm_op *regions, size_t count) {
+    dtm_arena *arena = dtm_arena_create();
+    pair_part parts[2] = {{{0}}};
+    double ended[2];
+    for (size_t i = 0; i < count; i++) add_region(&parts[i > 0], rank, times, dtm_op_get(rank, regions[i])->body, arena);
+    int begins = turns_begin((const turn_part[2]){parts[0].turns, parts[1].turns}, ended);
+    dtm_arena_destroy(arena);
+    return begins;
 }

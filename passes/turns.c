@@ -63,11 +63,15 @@ typedef struct cursor {
     int64_t items; /* to come */
 } cursor;
 
-enum { NOW, CARRIED_OUT, STARTED, TIMES = STARTED + 2 }; /* of the rank, its progress thread, what each part waits for */
+/* Of the rank, its progress thread, what each part waits for; and what was computed so far. */
+enum { NOW, CARRIED_OUT, STARTED, WORK = STARTED + 2, TIMES };
+
+enum { MOST_FILLED = 64 }; /* waits that are looked at one by one to see when they are filled */
 
 typedef struct turns {
     dtm_arena *arena;
     cursor part[2];
+    int begins;
     size_t visited;
 } turns;
 
@@ -95,6 +99,7 @@ static void take_item(turns *t, int part, dtm_form *times, size_t width) {
     const turn_item *item = &next_of(t, &t->part[part])->item;
     dtm_form_join(times[NOW], width, times[STARTED + part]);
     dtm_form_add(times[NOW], width, item->computes);
+    dtm_form_add(times[WORK], width, item->computes);
     if (item->collective > 0) {
         dtm_form_join(times[CARRIED_OUT], width, times[NOW]);
         dtm_form_add(times[CARRIED_OUT], width, item->collective);
@@ -145,8 +150,8 @@ static void take_turns(turns *t, const bool *takes, int64_t count, dtm_form *tim
     while (count > 0) {
         period p = find_period(t, takes, count);
         if (!p.times) {
-            for (int part = 0; part < 2; part++)
-                if (takes[part]) take_item(t, part, times, width);
+            for (int i = 0; i < 2; i++)
+                if (takes[t->begins ^ i]) take_item(t, t->begins ^ i, times, width);
             count--;
             continue;
         }
@@ -169,8 +174,35 @@ static void take_turns(turns *t, const bool *takes, int64_t count, dtm_form *tim
     }
 }
 
-size_t turns_take(const turn_part *parts, double *ended) {
-    turns t = {.arena = dtm_arena_create()};
+/* Whether all that is left of a part starts no collective; whether some of it does. */
+static bool is_tail(const turns *t, const turn_part *parts, int part) { return t->part[part].items == 1 && parts[part].open; }
+static bool starts_some(const turns *t, const turn_part *parts, int part) { return t->part[part].items > parts[part].open; }
+
+/* The rest of one part, which starts nothing, is computed while the other waits, and after it. */
+static void fill(turns *t, int part, dtm_form *times, double *ended) {
+    int other = 1 - part;
+    double *now = times[NOW], *waits = times[STARTED + other], left = next_of(t, &t->part[part])->item.computes;
+    *now = fmax(*now, *times[STARTED + part]);
+    t->part[part].items--;
+    t->visited++;
+    ended[part] = left > 0 ? -1 : *now;
+    for (int i = 0; left > 0 && i < MOST_FILLED && t->part[other].items > 0; i++) {
+        double wait = fmax(0, *waits - *now);
+        if (wait >= left) ended[part] = *now + left;
+        left = fmax(0, left - wait);
+        take_item(t, other, times, 1);
+    }
+    double begin = *now, work = *times[WORK];
+    const bool takes[2] = {other == 0, other == 1};
+    take_turns(t, takes, t->part[other].items, times, 1);
+    ended[other] = fmax(*now, *waits);
+    left -= ended[other] - begin - (*times[WORK] - work);
+    if (ended[part] < 0) ended[part] = ended[other] + fmax(0, left);
+    *now = fmax(ended[0], ended[1]);
+}
+
+size_t turns_take(const turn_part *parts, int begins, double *ended) {
+    turns t = {.arena = dtm_arena_create(), .begins = begins};
     double now[TIMES] = {0};
     dtm_form times[TIMES];
     for (size_t i = 0; i < TIMES; i++) times[i] = &now[i];
@@ -190,8 +222,13 @@ size_t turns_take(const turn_part *parts, double *ended) {
         int64_t count = takes[0] && takes[1] ? (t.part[0].items < t.part[1].items ? t.part[0].items : t.part[1].items)
                                              : t.part[!takes[0]].items;
         if (count > 1) take_turns(&t, takes, count - 1, times, 1);
-        for (int i = 0; i < 2; i++) { /* the last of these by itself: a part may end with it */
-            if (!takes[i]) continue;
+        for (int k = 0; k < 2; k++) { /* the last of these by itself: a part may end with it */
+            int i = begins ^ k;
+            if (!t.part[i].items || !takes[i]) continue;
+            if (is_tail(&t, parts, i) && starts_some(&t, parts, 1 - i)) {
+                fill(&t, i, times, ended);
+                continue;
+            }
             take_item(&t, i, times, 1);
             ended[i] = fmax(now[NOW], now[STARTED + i]);
         }
@@ -199,4 +236,14 @@ size_t turns_take(const turn_part *parts, double *ended) {
     size_t visited = t.visited;
     dtm_arena_destroy(t.arena);
     return visited;
+}
+
+int turns_begin(const turn_part *parts, double *ended) {
+    double other[2];
+    turns_take(parts, 0, ended);
+    turns_take(parts, 1, other);
+    if (fmax(other[0], other[1]) >= fmax(ended[0], ended[1])) return 0;
+    ended[0] = other[0];
+    ended[1] = other[1];
+    return 1;
 }

@@ -1,5 +1,7 @@
 /* Two parts of a pair that take turns (stage_cost.h): one goes on until it has started a collective, then the other does, and then
- * the first waits for it. Parts are rows of items of which some repeat; copies are not walked one by one (max_plus.h). */
+ * the first waits for it. A part that has no collective left to start fills what the other leaves: it goes on while the other waits,
+ * and makes way for it when what that one waits for has come. Parts are rows of items of which some repeat; copies are not walked one
+ * by one (max_plus.h). */
 #ifndef DTM_PASSES_TURNS_H
 #define DTM_PASSES_TURNS_H
 
@@ -43,7 +45,9 @@ void turn_part_start(turn_part *part, dtm_arena *arena, double time); /* a colle
 /* `copies` of another part, in which what is computed at the end of one goes on at the beginning of the next. */
 void turn_part_repeat(turn_part *part, dtm_arena *arena, const turn_part *copy, int64_t copies);
 
-/* When each part ends. Returns how many items were looked at. */
-size_t turns_take(const turn_part *parts, double *ended);
+/* When each part ends, where the part `begins`, 0 or 1, has the first turn. Returns how many items were looked at. */
+size_t turns_take(const turn_part *parts, int begins, double *ended);
+/* Which part is to begin for both to end early, and when each ends then. */
+int turns_begin(const turn_part *parts, double *ended);
 
 #endif

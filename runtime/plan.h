@@ -202,6 +202,7 @@ typedef struct dtm_plan_call {
     bool first;   /* RUN: for the first time in a step */
     bool last;    /* RUN: for the last time */
     uint8_t pair; /* RUN: so many of the calls that follow run at the same time: the other part of a pair */
+    bool later;   /* of a pair's first call: the other part begins */
     char task;    /* RUN: 'F', 'B', 'I' or 'W'; with the two that follow its name, F3.1 */
     uint16_t chunk;
     uint32_t number, microbatch; /* number: of its direction */

@@ -4,8 +4,10 @@
  *     forward   product, all_reduce ..........., product, ..        the all_reduce is carried out by a stream of the rank
  *     backward                    product, product, all_reduce ..   while this rank computes the other part
  *
- * whatever the instructions are. Who goes on when depends on the plan alone, so ranks that share a plan come to their
- * collectives in the same order. */
+ * whatever the instructions are. Who starts what next depends on the plan alone, so ranks that share a plan come to their
+ * collectives in the same order: a part that has none left to start fills what the other leaves, and makes way for it as soon as what
+ * that one waits for has come. */
+#include "ir/fault.h"
 #include "runtime/rank.h"
 #include "runtime/replicas.h"
 #include "runtime/trace.h"
@@ -80,6 +82,46 @@ static uint32_t end_copy(dtm_rank *rank, walk *w, uint32_t at) {
 
 static bool run_timeline(dtm_rank *rank, const dtm_plan_timeline *t, dtm_status *status);
 
+/* One part of a pair: a walk through its calls, one after another, and where it stands while the other part goes on. */
+typedef struct part {
+    walk w;
+    const dtm_plan_call *call, *last;
+    struct part *other;
+    int64_t copy_number;
+    int64_t *copies; /* by loop */
+    bool fills;      /* nothing is left of it that it would wait for */
+    bool makes_way;
+} part;
+
+/* Whether something that is waited for stands in a range of instructions, in a call. */
+static bool waits_in(const dtm_rank *rank, const dtm_plan_call *call, uint32_t begin, uint32_t end) {
+    for (uint32_t i = begin; i < end; i++) {
+        const dtm_plan_instruction *at = &rank->plan->instructions[i];
+        bool skipped = at->last && !call->last;
+        if ((at->kind == DTM_PLAN_COLLECTIVE && !skipped) || at->kind == DTM_PLAN_RECEIVE) return true;
+    }
+    return false;
+}
+
+/* Whether a part waits for something from where it stands on: in what follows, and again in the copies that its loops have left. */
+static bool waits_later(const dtm_rank *rank, const part *p) {
+    bool waits = p->w.going || waits_in(rank, p->call, p->w.at, p->w.end);
+    for (int d = 0; d < p->w.depth && !waits; d++)
+        waits = p->w.open[d].left > 0 && waits_in(rank, p->call, p->w.open[d].body, p->w.at);
+    for (const dtm_plan_call *call = p->call + 1; call <= p->last && !waits; call++) waits = waits_in(rank, call, call->begin, call->end);
+    return waits;
+}
+
+/* A part that fills, if the other one can go on with what it waits for later. */
+static bool is_to_make_way(const dtm_rank *rank, part *p) {
+    const part *other = p->other;
+    p->fills = p->fills || !waits_later(rank, p);
+    if (!(p->fills || dtm_fault(106)) || other->fills || !waits_later(rank, other)) return false;
+    if (!other->w.going) return true;
+    const dtm_plan_instruction *at = &rank->plan->instructions[other->w.at];
+    return at->kind == DTM_PLAN_COLLECTIVE && dtm_collective_has_come(&rank->transfers[other->w.at].request);
+}
+
 /* What another rank has to do with can be waited for later, if it can be started at all. */
 static bool start(dtm_rank *rank, walk *w, dtm_status *status) {
     dtm_plan_kind kind = rank->plan->instructions[w->at].kind;
@@ -99,10 +141,11 @@ static bool finish(dtm_rank *rank, walk *w, dtm_status *status) {
     return dtm_finish_collective(rank, at, &rank->transfers[at].request, status);
 }
 
-/* Goes on; a walk that takes turns until something has been started. */
-static bool go_on(dtm_rank *rank, walk *w, bool takes_turns, dtm_status *status) {
+/* Goes on; a part of a pair until it has started something, or makes way. */
+static bool go_on(dtm_rank *rank, walk *w, part *takes_turns, dtm_status *status) {
     if (w->going && !finish(rank, w, status)) return false;
     while (w->at < w->end) {
+        if (takes_turns && (takes_turns->makes_way = is_to_make_way(rank, takes_turns))) return true;
         const dtm_plan_instruction *i = &rank->plan->instructions[w->at];
         bool skipped = (rank->forward_only && i->phase != DTM_PLAN_FORWARD) || (i->last && !rank->last);
         if (i->kind == DTM_PLAN_REPEAT) {
@@ -128,18 +171,10 @@ static bool go_on(dtm_rank *rank, walk *w, bool takes_turns, dtm_status *status)
 
 static bool run(dtm_rank *rank, uint32_t begin, uint32_t end, dtm_status *status) {
     walk w = {.at = begin, .end = end};
-    return go_on(rank, &w, false, status);
+    return go_on(rank, &w, NULL, status);
 }
 
 /* ---- pairs ---- */
-
-/* One part of a pair: a walk through its calls, one after another, and where it stands while the other part goes on. */
-typedef struct part {
-    walk w;
-    const dtm_plan_call *call, *last;
-    int64_t copy_number;
-    int64_t *copies; /* by loop */
-} part;
 
 static void begin_call(part *p) {
     p->w.at = p->call->begin;
@@ -153,14 +188,15 @@ static bool take_turn(dtm_rank *rank, part *p, dtm_status *status) {
     dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first, p->call->last);
     dtm_rank_set_copy(rank, p->copy_number);
     dtm_trace_note_call(rank, p->call);
-    bool ok = go_on(rank, &p->w, true, status);
-    while (ok && !p->w.going && p->call != p->last) {
+    bool ok = go_on(rank, &p->w, p, status);
+    while (ok && !p->w.going && !p->makes_way && p->call != p->last) {
         p->call++;
         dtm_trace_note_call(rank, p->call);
         begin_call(p);
         dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first, p->call->last);
-        ok = go_on(rank, &p->w, true, status);
+        ok = go_on(rank, &p->w, p, status);
     }
+    p->makes_way = false;
     p->copy_number = rank->copy_number;
     return ok;
 }
@@ -170,8 +206,11 @@ static bool run_pair(dtm_rank *rank, const dtm_plan_call *call, dtm_status *stat
     part parts[2] = {{.call = call, .last = call, .copies = rank->pair_copies},
                      {.call = call + 1, .last = call + call->pair, .copies = rank->pair_copies + rank->plan->n_loops + 1}};
     bool ok = true;
-    for (int i = 0; i < 2; i++) begin_call(&parts[i]);
-    for (int turn = 0; ok && !(has_ended(&parts[0]) && has_ended(&parts[1])); turn = 1 - turn)
+    for (int i = 0; i < 2; i++) {
+        parts[i].other = &parts[1 - i];
+        begin_call(&parts[i]);
+    }
+    for (int turn = call->later; ok && !(has_ended(&parts[0]) && has_ended(&parts[1])); turn = 1 - turn)
         if (!has_ended(&parts[turn])) ok = take_turn(rank, &parts[turn], status);
     rank->copies = copies;
     dtm_rank_set_copy(rank, 0);

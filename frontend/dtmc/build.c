@@ -98,7 +98,7 @@ static double step_seconds(const dtm_module *module) {
 }
 
 static bool generate(sources *made) {
-    dtm_predictions predicted = {dtm_run_times, step_seconds(made->module)};
+    dtm_predictions predicted = {dtm_run_times, step_seconds(made->module), dtm_pair_begins};
     return dtm_codegen(made->module, &predicted, &made->plan, &made->kernels);
 }
 

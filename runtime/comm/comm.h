@@ -215,6 +215,7 @@ bool dtm_all_to_all_start(dtm_group *group, dtm_algorithm algorithm, const void 
                           void *output, const int64_t *receive_bytes, dtm_collective_request *request,
                           dtm_status *status);
 bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status);
+bool dtm_collective_has_come(dtm_collective_request *request); /* or has failed: it is waited for no longer */
 /* The next ring that is started on the group goes in steps: in reduce_scatter the member with index i gives its block i - 1,
  * i - 2, .., i of the input as it is made, and it is sent or added no sooner; in all_gather the block of member i - 1, i - 2, ..
  * is there once that many have come. False: it has failed. */

@@ -254,6 +254,14 @@ bool dtm_collective_wait(dtm_collective_request *request, dtm_status *status) {
     return false;
 }
 
+bool dtm_collective_has_come(dtm_collective_request *request) {
+    dtm_progress *p = stream_of(request);
+    pthread_mutex_lock(&p->lock);
+    bool done = request->done;
+    pthread_mutex_unlock(&p->lock);
+    return done;
+}
+
 /* ---- in steps ---- */
 
 void dtm_group_step(dtm_group *group) { dtm_lane(group)->stepping = true; }

@@ -137,7 +137,7 @@ static void test_products_accumulate(void) {
                                    &(dtm_check_options){.mesh = "dp=1,tp=1", .sets = (const char *[]){"microbatches=4"}, .n_sets = 1});
     bool good = module && dtm_pipeline_run(module, &(dtm_pipeline_options){0});
     dtm_text plan = {dtm_context_arena(context), NULL, 0, 0}, kernels = plan;
-    good = good && dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0}, &plan, &kernels);
+    good = good && dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0, NULL}, &plan, &kernels);
     int later = 0;
     for (const char *at = good ? plan.data : ""; (at = strstr(at, "DTM_PLAN_ADD_LATER")); at++) later++;
     expect(good && later == 8, "the gradients of seven products of a layer and of the head are added in place");
@@ -158,7 +158,7 @@ static void test_update_in_few_launches(const char *mesh) {
     dtm_module *module = dtm_check(context, "examples/llama.dtm", &(dtm_check_options){.mesh = mesh});
     bool good = module && dtm_pipeline_run(module, &(dtm_pipeline_options){0});
     dtm_text plan = {dtm_context_arena(context), NULL, 0, 0}, kernels = plan;
-    good = good && dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0}, &plan, &kernels);
+    good = good && dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0, NULL}, &plan, &kernels);
     if (!good) dtm_diagnostics_print(context, stdout, false);
     const char *clipped = good ? strstr(plan.data, ", \"grad_norm\"}}") : NULL;
     const char *first = good ? strstr(plan.data, "DTM_PLAN_KERNEL, DTM_PLAN_UPDATE") : NULL;
@@ -195,7 +195,7 @@ static void test_seconds(const char *file, const char *mesh, const char *set, do
     dtm_module *module = dtm_check(context, file, &(dtm_check_options){.mesh = mesh, .sets = &set, .n_sets = 1});
     bool good = module && dtm_pipeline_run(module, &(dtm_pipeline_options){0});
     dtm_text plan = {dtm_context_arena(context), NULL, 0, 0}, kernels = plan;
-    good = good && dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0}, &plan, &kernels);
+    good = good && dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0, NULL}, &plan, &kernels);
     if (!good) dtm_diagnostics_print(context, stdout, false);
     double counted = good ? dtm_step_time(module) : 0, said = good ? seconds_of(plan.data, copies, microbatches) : 1;
     expect(fabs(1 - said / counted) < 1e-9, "the plan's seconds add up to a step");
@@ -219,7 +219,7 @@ int main(void) {
         expect(dtm_pass_memory(module) && dtm_module_verify(module), "memory keeps the laws");
         test_places(module);
         dtm_text plan = {dtm_context_arena(context), NULL, 0, 0}, kernels = plan;
-        expect(dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0}, &plan, &kernels), "code is generated");
+        expect(dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0, NULL}, &plan, &kernels), "code is generated");
         expect(strstr(plan.data, "DTM_PLAN_MATMUL") && strstr(plan.data, "DTM_PLAN_REPORT"), "the plan says what runs");
         expect(strstr(kernels.data, "#pragma omp simd reduction(+ : t1)") != NULL, "a row is summed in lanes");
         texts[run][0] = strdup(plan.data);
