@@ -332,9 +332,11 @@ typedef struct dtm_module {
     /* And what each of them does in which order (ir/timeline.h), in this module's arena; NULL: one microbatch after the
      * other, `schedule = sequential`. The modules of ranks have none. */
     struct dtm_timeline *timeline;
+    const struct dtm_stage_choice *choice; /* where `stage` cuts, once that is settled (passes/stage_choice.h), in the context's arena */
     const struct dtm_timeline_answer *searched; /* schedule = auto: how it was found (passes/timeline.h), in the context's arena */
     bool of_ranks; /* it is such a module, */
     int64_t rank;  /* of the ranks of this coordinate */
+    dtm_arena *outer; /* where this struct lies, if that is not its arena */
     uint32_t *type_table; /* interning: open addressing over types */
     size_t type_table_size;
     struct dtm_name_table *names; /* value names in use */
@@ -347,6 +349,8 @@ void dtm_module_destroy(dtm_module *module);
 dtm_module *dtm_module_like(const dtm_module *module);
 /* A deep copy: handles mean the same in both. */
 dtm_module *dtm_module_clone(const dtm_module *module);
+/* The module becomes the other one, which is destroyed. */
+void dtm_module_become(dtm_module *module, dtm_module *other);
 
 /* Renumbers everything in the order of the text, drops what is no longer in it, and frees names no value bears. */
 void dtm_module_compact(dtm_module *module);

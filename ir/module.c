@@ -125,8 +125,19 @@ dtm_module *dtm_module_create(dtm_context *context) {
 
 void dtm_module_destroy(dtm_module *module) {
     if (!module) return;
+    dtm_arena *outer = module->outer;
     for (size_t i = 0; i < module->n_ranks; i++) dtm_module_destroy(module->ranks[i]);
     dtm_arena_destroy(module->arena);
+    dtm_arena_destroy(outer);
+}
+
+void dtm_module_become(dtm_module *module, dtm_module *other) {
+    dtm_arena *outer = module->outer ? module->outer : module->arena, *own = module->outer ? module->arena : NULL;
+    for (size_t i = 0; i < module->n_ranks; i++) dtm_module_destroy(module->ranks[i]);
+    *module = *other;
+    module->outer = outer; /* the other struct lies in the arena that is taken over, or in its own outer one */
+    dtm_arena_destroy(own);
+    dtm_arena_destroy(other->outer);
 }
 
 static void *copy_of(dtm_arena *arena, const void *array, size_t bytes) {
@@ -169,6 +180,7 @@ dtm_module *dtm_module_clone(const dtm_module *module) {
     dtm_arena *arena = dtm_arena_create();
     dtm_module *clone = copy_of(arena, module, sizeof *module);
     clone->arena = arena;
+    clone->outer = NULL;
     CLONE_ARRAY(arena, clone, dims, n_dims, cap_dims);
     CLONE_ARRAY(arena, clone, types, n_types, cap_types);
     CLONE_ARRAY(arena, clone, values, n_values, cap_values);

@@ -268,22 +268,22 @@ static const char *help_memory(const dtm_module *module, const dtm_memory_accoun
 }
 
 /* The machine is a model, and the program may run on another: so it is no error. */
-static void warn_memory(dtm_module *module) {
+void dtm_memory_warn(dtm_module *module) {
     const dtm_settings *settings = &module->settings;
     double has = settings->machine.memory;
     if (has <= 0 || (double)module->arena_bytes <= has) return;
     bool meshed = settings->mesh.count && settings->mesh.axes[0].span.file;
     dtm_memory_account m = dtm_memory_account_of(module);
     dtm_warning(module->context, meshed ? settings->mesh.axes[0].span : settings->train.span, 703,
-                "a rank needs %s (%lld bytes) of memory, the machine has %s (%.0f bytes) a device",
-                bytes_text(module, (double)module->arena_bytes), (long long)module->arena_bytes, bytes_text(module, has), has);
+                "a rank needs %s (%lld bytes) of memory%s, the machine has %s (%.0f bytes) a device",
+                bytes_text(module, (double)module->arena_bytes), (long long)module->arena_bytes, which_ranks(module),
+                bytes_text(module, has), has);
     dtm_note(module->context, settings->machine.span, "the machine is described here");
     note_kinds(module, &m);
     dtm_help(module->context, "%s", help_memory(module, &m));
 }
 
 void dtm_ledger_warn(dtm_module *module, const dtm_ledger *ledger) {
-    warn_memory(module);
     const dtm_mesh *mesh = &module->settings.mesh;
     for (int slow = 0; slow < mesh->count; slow++)
         for (int fast = slow + 1; fast < mesh->count; fast++) {

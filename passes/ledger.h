@@ -34,8 +34,9 @@ dtm_ledger dtm_ledger_of(dtm_module *module, dtm_arena *arena);
 int64_t dtm_ledger_sent_on(const dtm_ledger *ledger, uint16_t axes);
 /* Checks every contract of `parallel { expect .. }` on collectives; E0701 for each that does not hold, naming causes. */
 bool dtm_ledger_check(dtm_module *module, const dtm_ledger *ledger);
-/* W0703 where a rank needs more memory than the machine has; W0810 where an axis over a slower link sends more than twice
- * what one over a faster link does. */
+/* W0703 where a rank needs more memory than the machine has. */
+void dtm_memory_warn(dtm_module *module);
+/* W0810 where an axis over a slower link sends more than twice what one over a faster link does. */
 void dtm_ledger_warn(dtm_module *module, const dtm_ledger *ledger);
 /* "dp.tp" */
 const char *dtm_axes_text(const dtm_module *module, uint16_t axes, dtm_arena *arena);

@@ -4,6 +4,7 @@
 #include "passes/passes.h"
 #include "passes/interpret.h"
 #include "passes/schedule.h"
+#include "passes/stage_settle.h"
 
 #include <string.h>
 
@@ -65,6 +66,12 @@ static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipe
 
 bool dtm_pipeline_prove(const dtm_module *module) { return schedule_prove(module); }
 
+static bool stops_before(const dtm_pipeline_options *options, const char *pass) {
+    for (size_t i = 0; options->until && strcmp(dtm_passes[i].name, pass) != 0; i++)
+        if (strcmp(dtm_passes[i].name, options->until) == 0) return true;
+    return false;
+}
+
 bool dtm_pipeline_run(dtm_module *module, const dtm_pipeline_options *options) {
     size_t first = 0;
     if (module->after)
@@ -72,6 +79,15 @@ bool dtm_pipeline_run(dtm_module *module, const dtm_pipeline_options *options) {
             if (strcmp(dtm_passes[i].name, dtm_string_text(module->context, module->after)) == 0) first = i + 1;
     if (!schedule_prove(module)) return false; /* of a dump, perhaps edited */
     for (size_t i = first; i < dtm_n_passes; i++) {
+        if (dtm_passes[i].run == dtm_pass_stage && module->settings.pipeline.present && !module->choice) {
+            bool compiled = !options->verify && !options->validate && !options->after && !stops_before(options, "memory");
+            if (!dtm_stage_settle(module, &compiled)) return false;
+            if (compiled) {
+                i = (size_t)dtm_pass_find(module->context, "memory");
+                if (options->until && strcmp(options->until, "memory") == 0) break;
+                continue;
+            }
+        }
         if (!run_one(module, &dtm_passes[i], options)) return false;
         if (options->after) options->after(module, dtm_passes[i].name, options->state);
         if (options->until && strcmp(options->until, dtm_passes[i].name) == 0) break;

@@ -79,6 +79,8 @@ typedef struct stages {
 int stage_rank(const stages *s, int stage, int direction);
 int stage_chunk(const stages *s, int stage, int direction);
 static inline int stage_directions(const stages *s) { return s->places->directions; }
+/* How many copies the repeat of a name has; 0: there is none. */
+int64_t stage_copies_of_repeat(const dtm_module *module, dtm_string name);
 /* Marks the ranks that have a stage. */
 void stage_holders(const stages *s, int stage, bool *ranks);
 int stage_at(const stages *s, int rank, int chunk);
@@ -108,10 +110,28 @@ void stage_prepare(stages *s);
  * schedule; in the arena. The copies are measured once, and are one unit where none is searched for (`auto`). False: the program
  * cannot be cut, stage_find says why. */
 bool stage_units(stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_problem *problem);
+/* What a rank may need: what the machine has, or what the program expects if that is less; 0: no bound. */
+double stage_memory_bound(const dtm_module *module);
+/* A cut that was tried, and what each rank needed beside what is modelled (stage_modelled). */
+typedef struct stage_seen {
+    const struct stage_seen *before; /* NULL: the first one */
+    const int64_t *copies;           /* by stage */
+    const double *beside;            /* by rank */
+} stage_seen;
 /* Sets s->first, of stages whose places are known: so that the rank that has most to do has as little as can be and each rank
- * has the memory that it needs, if any cut does; then as even as can be, and as the copies can be shared out evenly where that
- * is as good. */
-void stage_balance(stages *s, int64_t copies, const dtm_timeline_problem *problem);
+ * has the memory that it needs; then as even as can be, and as the copies can be shared out evenly where that is as good.
+ * False: by what is known no cut fits; it is then made as if there were no bound. What a rank needs is the model and what it
+ * needed beside in the cut most like this one that was seen, the last of them. */
+bool stage_balance(stages *s, int64_t copies, const dtm_timeline_problem *problem, const stage_seen *seen);
+/* Sets s->first so that the rank that needs most memory needs least, to a thousandth; returns what that is. */
+double stage_least_memory(stages *s, int64_t copies, const dtm_timeline_problem *problem, const stage_seen *seen);
+/* What each rank needs by the model: what its stages hold and what they keep of the microbatches in flight. */
+void stage_modelled(stages *s, const dtm_timeline_problem *problem, const int64_t *copies, double *bytes);
+
+/* ---- stage_search.c: schedule = auto ---- */
+
+/* The best timeline found, in the context's arena; false after an error (E0907), unless the problem is to be quiet: nothing fits. */
+bool stage_search(stages *s, int64_t copies, const dtm_timeline_problem *units, dtm_timeline_answer **found);
 
 /* ---- stage_find.c ---- */
 

@@ -14,6 +14,7 @@
 
 typedef struct cutter {
     const stages *s;
+    const stage_seen *seen;
     const dtm_timeline_problem *problem;
     const dtm_stage_cost *before, *copy, *after;
     int64_t *size; /* by stage: copies */
@@ -57,7 +58,7 @@ static double load(const cutter *c, int rank) {
 }
 
 /* Bytes of a rank's stages and of the microbatches in flight in them; without an order one passes after the other. */
-static double memory(const cutter *c, int rank) {
+static double modelled(const cutter *c, int rank) {
     const dtm_rank_order *order = &c->s->places->order[rank];
     double held = 0, alive = 0, most = 0;
     uint32_t shares = 0;
@@ -72,26 +73,32 @@ static double memory(const cutter *c, int rank) {
         double gives = 0;
         for (int k = 0; k < (o->kind == DTM_OPERATION_PAIR ? 2 : 1); k++) {
             dtm_stage_cost x = cost_of(c, stage_at(c->s, rank, o->tasks[k].chunk));
-            switch (o->tasks[k].kind) {
-            case DTM_TASK_FORWARD:
-                alive += x.kept;
-                break;
-            case DTM_TASK_BACKWARD:
-                gives += x.kept;
-                break;
-            case DTM_TASK_INPUT:
-                gives += x.kept - x.kept_for_weight;
-                break;
-            case DTM_TASK_WEIGHT:
-                gives += x.kept_for_weight;
-                break;
-            }
+            alive += dtm_task_keeps(&x, o->tasks[k].kind);
+            gives += dtm_task_frees(&x, o->tasks[k].kind);
         }
         most = alive > most ? alive : most;
         alive -= gives;
     }
     return held + dtm_shared_on_rank(c->problem->shared, c->problem->n_shared, shares) + most;
 }
+
+/* What a rank needed beside that when it was seen with the stages that are most like these. */
+static double beside(const cutter *c, int rank) {
+    double extra = 0;
+    int64_t nearest = INT64_MAX;
+    for (const stage_seen *seen = c->seen; seen; seen = seen->before) {
+        int64_t distance = 0;
+        for (int k = 0; k < c->s->chunks; k++) {
+            int stage = stage_at(c->s, rank, k);
+            int64_t more = c->size[stage] - seen->copies[stage];
+            distance += more < 0 ? -more : more;
+        }
+        if (distance < nearest) nearest = distance, extra = seen->beside[rank];
+    }
+    return extra;
+}
+
+static double memory(const cutter *c, int rank) { return modelled(c, rank) + beside(c, rank); }
 
 static bool fits(const cutter *c, int rank, bool bounded) {
     return !bounded || c->problem->memory <= 0 || memory(c, rank) <= c->problem->memory;
@@ -226,17 +233,56 @@ static void share_evenly(cutter *c, int64_t copies) {
     for (int k = 0; k < c->s->count; k++) c->size[k] = copies / c->s->count + (k < copies % c->s->count);
 }
 
-void stage_balance(stages *s, int64_t copies, const dtm_timeline_problem *p) {
-    cutter c = {s, p, &p->unit[0], &p->unit[1], &p->unit[p->units - 1]};
+static cutter cutter_of(const stages *s, const dtm_timeline_problem *p, const stage_seen *seen) {
+    cutter c = {s, seen, p, &p->unit[0], &p->unit[1], &p->unit[p->units - 1]};
     c.size = dtm_arena_alloc(s->scratch, (size_t)s->count * sizeof *c.size);
+    return c;
+}
+
+static void set_cut(stages *s, const int64_t *sizes) {
+    for (int k = 0; k < s->count; k++) s->first[k + 1] = s->first[k] + sizes[k];
+}
+
+bool stage_balance(stages *s, int64_t copies, const dtm_timeline_problem *p, const stage_seen *seen) {
+    cutter c = cutter_of(s, p, seen);
     double *loads = dtm_arena_alloc(s->scratch, (size_t)s->n_ranks * sizeof *loads);
     bool *full = dtm_arena_alloc(s->scratch, (size_t)s->n_ranks);
-    bool bounded = give_out(&c, copies, true, loads, full); /* what nothing fits is said after memory */
+    bool bounded = give_out(&c, copies, true, loads, full);
     if (!bounded) give_out(&c, copies, false, loads, full);
     int64_t *best = c.size;
     double most = most_of(&c, bounded);
     c.size = dtm_arena_alloc(s->scratch, (size_t)s->count * sizeof *c.size);
     share_evenly(&c, copies);
     if (most_of(&c, bounded) <= most * (1 + 1e-9)) best = c.size;
-    for (int k = 0; k < s->count; k++) s->first[k + 1] = s->first[k] + best[k];
+    set_cut(s, best);
+    return bounded;
+}
+
+double stage_least_memory(stages *s, int64_t copies, const dtm_timeline_problem *p, const stage_seen *seen) {
+    dtm_timeline_problem tight = *p;
+    cutter c = cutter_of(s, &tight, seen);
+    double *loads = dtm_arena_alloc(s->scratch, (size_t)s->n_ranks * sizeof *loads);
+    bool *full = dtm_arena_alloc(s->scratch, (size_t)s->n_ranks);
+    int64_t *best = dtm_arena_alloc(s->scratch, (size_t)s->count * sizeof *best);
+    double low = 0, high = 0;
+    give_out(&c, copies, false, loads, full);
+    for (int r = 0; r < s->n_ranks; r++) high = fmax(high, memory(&c, r));
+    memcpy(best, c.size, (size_t)s->count * sizeof *best);
+    while (high - low > 1e-3 * high) {
+        tight.memory = (low + high) / 2;
+        if (!give_out(&c, copies, true, loads, full)) {
+            low = tight.memory;
+            continue;
+        }
+        high = tight.memory;
+        memcpy(best, c.size, (size_t)s->count * sizeof *best);
+    }
+    set_cut(s, best);
+    return high;
+}
+
+void stage_modelled(stages *s, const dtm_timeline_problem *p, const int64_t *copies, double *bytes) {
+    cutter c = cutter_of(s, p, NULL);
+    memcpy(c.size, copies, (size_t)s->count * sizeof *c.size);
+    for (int r = 0; r < s->n_ranks; r++) bytes[r] = modelled(&c, r);
 }

@@ -148,10 +148,6 @@ static void add_kept(const cost_reader *c, dtm_stage_cost *costs) {
         if (read[1][value] && (at->part == FORWARD || c->input[dtm_unit_of(m, def)]))
             costs[at->stage].kept_for_weight += bytes;
     }
-    for (dtm_op op = 1; op < m->n_ops; op++) { /* gradients that W reads may be more than what I was the last to read */
-        dtm_stage_cost *cost = c->place[op].part == OUTSIDE ? NULL : &costs[c->place[op].stage];
-        if (cost && cost->kept < cost->kept_for_weight) cost->kept = cost->kept_for_weight;
-    }
 }
 
 bool dtm_lies_all_through(dtm_op_kind kind) {

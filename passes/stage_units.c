@@ -54,7 +54,7 @@ static unit_cost measure(stages *cut, int rank, const dtm_mesh *mesh, bool divid
     dtm_stage_costs_read(program, costs);
     unit.gradients = dtm_stage_gradients(program);
     unit.cost = costs[rank];
-    unit.rest = fmax(0, (double)program->arena_bytes - unit.cost.held - unit.cost.kept);
+    unit.rest = fmax(0, (double)program->arena_bytes - unit.cost.held - (divided ? fmax(unit.cost.kept, unit.cost.kept_for_weight) : unit.cost.kept));
     dtm_module_destroy(program);
     dtm_arena_destroy(arena);
     return unit;
@@ -108,10 +108,19 @@ static stages as_if(const stages *s, dtm_module *module, dtm_arena *scratch, int
     return cut;
 }
 
+double stage_memory_bound(const dtm_module *module) {
+    double memory = module->settings.machine.memory;
+    for (size_t i = 0; i < module->settings.n_expects; i++) {
+        const dtm_expect_rule *rule = &module->settings.expects[i];
+        if (rule->kind == DTM_EXPECT_MEMORY && rule->at_most && (memory <= 0 || rule->bound < memory)) memory = rule->bound;
+    }
+    return memory;
+}
+
 static void set_limits(const stages *s, double rest, dtm_timeline_problem *p) {
     const dtm_module *module = s->module;
     dtm_link link = dtm_link_of(module, (uint16_t)(1 << s->rule->axis));
-    double memory = module->settings.machine.memory;
+    double memory = stage_memory_bound(module);
     int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies / (s->rule->rounds ? s->rule->rounds : 1);
     p->ranks = s->n_ranks;
     p->microbatches = microbatches < INT32_MAX ? (int)microbatches : INT32_MAX;

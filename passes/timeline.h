@@ -30,7 +30,7 @@ typedef struct dtm_stage_cost {
     double forward_bytes;          /* of what F sends to the next stage */
     double backward_bytes;         /* of what B or I sends to the previous stage */
     double kept;                   /* bytes kept from the beginning of F to the end of B or I */
-    double kept_for_weight;        /* and of those, from the end of I to the end of W */
+    double kept_for_weight;        /* from the end of I to the end of W: some of those, and what I makes; may be more */
     double held;                   /* bytes that lie on each rank that has the stage: weights and what belongs to them */
     uint32_t shares;               /* a bit for each of what is `shared` that it has besides */
 } dtm_stage_cost;
@@ -56,6 +56,9 @@ typedef struct dtm_timeline_costs {
     const dtm_shared_bytes *shared;
 } dtm_timeline_costs;
 
+/* Bytes that are kept from the beginning of a task on, and that are not any more from its end on. */
+double dtm_task_keeps(const dtm_stage_cost *cost, dtm_task_kind kind);
+double dtm_task_frees(const dtm_stage_cost *cost, dtm_task_kind kind);
 /* Bytes that a rank's stages hold, what they share once. */
 double dtm_held_bytes(const dtm_timeline_costs *costs, const dtm_timeline *timeline, int rank);
 double dtm_shared_on_rank(const dtm_shared_bytes *shared, int n_shared, uint32_t shares);
@@ -166,15 +169,27 @@ typedef struct dtm_timeline_rival {
     double makespan, memory; /* makespan INFINITY: it is not defined for these numbers, or does not fit */
 } dtm_timeline_rival;
 
+/* A published schedule on some cut. */
+typedef struct dtm_timeline_published {
+    int schedule;        /* which of them */
+    dtm_placement placement;
+    const int *units;    /* by stage: how many */
+    double time, memory; /* with what comes after the last microbatch; of the rank that needs most */
+    bool fits;           /* within the problem's memory */
+} dtm_timeline_published;
+
 typedef struct dtm_timeline_answer {
     dtm_timeline *timeline;
     dtm_timeline_costs costs; /* of its stages */
     int *units;               /* by stage: how many */
+    double added;             /* after the last microbatch, by who searches */
     dtm_timeline_times *times;
     double bound;             /* no order of operations on these stages, so placed, takes less */
     double least;             /* nor any other cut or placement */
     dtm_timeline_rival *rivals;
     int n_rivals;
+    dtm_timeline_published *published; /* all that are defined for these numbers, but for the answer itself; the quickest first */
+    int n_published;
     double work;              /* what all of it took, in tasks placed: of the order of 1e7 in a second */
 } dtm_timeline_answer;
 
@@ -182,6 +197,11 @@ typedef struct dtm_timeline_answer {
  * peak. The same problem always has the same answer. False after an error (E0907): nothing fits. */
 bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *problem,
                          dtm_timeline_answer *answer);
+/* A published order in the place of the one that was found. */
+dtm_timeline_answer *dtm_timeline_answer_with(dtm_arena *arena, const dtm_timeline_problem *problem, const dtm_timeline_answer *found,
+                                              const dtm_timeline_published *published);
+/* Reports E0907; bytes of a rank: what the one that needs least of all tried needs (INFINITY: not known), and what there is. */
+void dtm_timeline_nothing_fits(dtm_context *context, dtm_span span, double least, double memory);
 
 /* ---- timeline_draw.c, timeline_svg.c, timeline_json.c: seeing it ---- */
 

@@ -41,7 +41,7 @@ static void set_heads(bounder *b, int first, int m) {
     for (int n = first; n >= 0; last = n, n = in->nodes[n].after) {
         const search_node *x = &in->nodes[n];
         double forward = x->time[DTM_TASK_FORWARD], gone = x->time[DTM_TASK_INPUT];
-        if (x->kept_for_weight > 0 && x->kept_for_weight >= x->kept) gone += x->time[DTM_TASK_WEIGHT];
+        if (x->kept_for_weight > 0 && x->kept_for_weight >= x->least_kept) gone += x->time[DTM_TASK_WEIGHT];
         if (m > 0) ready = fmax(ready, b->head[0][at(b, n, m - 1)] + forward);
         if (m >= b->alive[n]) ready = fmax(ready, b->head[1][at(b, n, m - b->alive[n])] + gone);
         b->head[0][at(b, n, m)] = ready;
@@ -184,7 +184,7 @@ static double rank_memory(const bounder *b, int rank) {
         first = fmin(first, b->head[0][at(b, node, 0)]);
         /* the first microbatch has no other before it: the way from its F to its I is the shortest there is */
         double kept = b->head[1][at(b, node, 0)] - b->head[0][at(b, node, 0)] + x->time[DTM_TASK_INPUT];
-        taken += x->count * (x->kept * kept + x->kept_for_weight * x->time[DTM_TASK_WEIGHT]);
+        taken += x->count * (x->least_kept * kept + fmin(x->least_kept, x->kept_for_weight) * x->time[DTM_TASK_WEIGHT]); /* W may be part of a B */
     }
     return in->room[rank] > 0 && taken > 0 ? first + taken / in->room[rank] : 0;
 }
@@ -215,7 +215,7 @@ double search_bound(const search_instance *in) {
     b.jobs = dtm_arena_alloc(arena, most * sizeof *b.jobs);
     b.queue = dtm_arena_alloc(arena, most * sizeof *b.queue);
     for (int n = 0; n < in->n_nodes; n++) {
-        double many = in->nodes[n].kept > 0 ? in->room[in->nodes[n].rank] / in->nodes[n].kept : INFINITY;
+        double least = in->nodes[n].least_kept, many = least > 0 ? in->room[in->nodes[n].rank] / least : INFINITY;
         b.alive[n] = many < in->microbatches ? (int)many : in->microbatches;
         b.shortest[n] = shortest(in, n);
     }

@@ -9,7 +9,8 @@ static void set_node(search_instance *in, const dtm_timeline *t, int rank, int c
     int stage = dtm_timeline_stage(t, rank, chunk), direction = dtm_timeline_direction(t, chunk), r, c;
     const dtm_stage_cost *s = &in->costs->stage[stage];
     *n = (search_node){
-        rank, stage, -1, -1, dtm_timeline_passing(t, chunk), .kept = s->kept, .kept_for_weight = s->kept_for_weight};
+        rank, stage, -1, -1, dtm_timeline_passing(t, chunk), .kept = fmax(s->kept, s->kept_for_weight), .kept_for_weight = s->kept_for_weight,
+        .least_kept = s->kept};
     for (int k = 0; k < 4; k++) n->time[k] = dtm_task_time(in->costs, (dtm_task_kind)k, stage);
     n->channel[0] = n->channel[1] = n->stream[0] = n->stream[1] = -1;
     if (stage > 0) {

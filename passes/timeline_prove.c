@@ -324,11 +324,8 @@ static double most_kept(const prover *p, const dtm_timeline_costs *costs, int ra
         double gives = 0;
         for (int k = 0; k < n_tasks(o); k++) {
             const dtm_stage_cost *stage = &costs->stage[dtm_timeline_stage(t, rank, o->tasks[k].chunk)];
-            int kind = o->tasks[k].kind;
-            if (kind == DTM_TASK_FORWARD) alive += stage->kept;
-            if (kind == DTM_TASK_BACKWARD) gives += stage->kept;
-            if (kind == DTM_TASK_INPUT) gives += stage->kept - (dtm_fault(64) ? 0 : stage->kept_for_weight);
-            if (kind == DTM_TASK_WEIGHT) gives += stage->kept_for_weight;
+            alive += dtm_task_keeps(stage, o->tasks[k].kind);
+            gives += o->tasks[k].kind == DTM_TASK_INPUT && dtm_fault(64) ? stage->kept : dtm_task_frees(stage, o->tasks[k].kind);
         }
         if (dtm_fault(62)) alive -= gives, gives = 0;
         if (alive > most) most = alive, *where = i;

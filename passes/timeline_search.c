@@ -30,6 +30,7 @@ typedef struct published {
     dtm_timeline *order;
     int *units;
     double time, memory;
+    int schedule; /* its number */
 } published;
 
 enum { MOST_CANDIDATES = 48, KEPT = 4, MOST_CUTS = 32 };
@@ -182,17 +183,31 @@ static void keep_rival(searcher *s, published r) {
     s->rivals[at] = r;
 }
 
+/* In the order of their times. */
+static void list_published(searcher *s, dtm_timeline_answer *answer, const published *r, bool fits) {
+    dtm_timeline_published p = {r->schedule, r->order->placement, copy_units(s->arena, r->units, r->order->stages), r->time, r->memory, fits};
+    for (int i = 0; i < answer->n_published; i++) { /* cuts may be the same */
+        const dtm_timeline_published *other = &answer->published[i];
+        if (other->schedule == p.schedule && memcmp(other->units, p.units, (size_t)r->order->stages * sizeof *p.units) == 0) return;
+    }
+    int at = answer->n_published++;
+    for (; at && answer->published[at - 1].time > p.time; at--) answer->published[at] = answer->published[at - 1];
+    answer->published[at] = p;
+}
+
 /* A published order on some cut, in an arena of its own. */
-static dtm_timeline_rival time_rival(searcher *s, dtm_arena *arena, dtm_timeline *order, const int *units) {
+static dtm_timeline_rival time_rival(searcher *s, dtm_arena *arena, dtm_timeline *order, int schedule, const int *units,
+                                     dtm_timeline_answer *answer) {
     dtm_timeline_costs costs = search_cut_costs(arena, s->problem, order->stages, units);
     double added = s->problem->added[order->placement];
     dtm_arena *scratch = dtm_arena_create();
     dtm_timeline_times *times = dtm_timeline_simulate(scratch, order, &costs);
     s->beside += simulated_time * 3.0 * order->ranks * order->chunks * order->microbatches;
-    published r = {arena, order, copy_units(arena, units, order->stages), times->makespan + added, times->memory};
+    published r = {arena, order, copy_units(arena, units, order->stages), times->makespan + added, times->memory, schedule};
     double makespan = times->makespan;
     bool fits = !times->stuck && (s->memory <= 0 || times->memory <= s->memory * (1 + 1e-12));
     dtm_arena_destroy(scratch);
+    if (!times->stuck) list_published(s, answer, &r, fits);
     if (fits) keep_rival(s, r);
     else dtm_arena_destroy(arena);
     return (dtm_timeline_rival){.makespan = fits ? makespan : INFINITY, .memory = r.memory, .added = added};
@@ -202,7 +217,9 @@ static void time_rivals(searcher *s, dtm_timeline_answer *answer) {
     const dtm_timeline_problem *p = s->problem;
     size_t capacity = 0, count = 0;
     const char *name = NULL;
-    int chunks = 0;
+    int chunks = 0, known = 0;
+    while (search_rival(known, &name, &chunks)) known++;
+    answer->published = dtm_arena_alloc(s->arena, (size_t)(known * DTM_RIVAL_CUTS) * sizeof *answer->published);
     for (int i = 0; search_rival(i, &name, &chunks); i++)
         for (int cut = 0; cut < DTM_RIVAL_CUTS; cut++) {
             dtm_arena *arena = dtm_arena_create();
@@ -213,8 +230,9 @@ static void time_rivals(searcher *s, dtm_timeline_answer *answer) {
                 int *units = dtm_arena_alloc(arena, (size_t)order->stages * sizeof *units);
                 if (cut == DTM_CUT_EVEN) search_cut_even(p, order->stages, units);
                 if (cut == DTM_CUT_OWN) p->cut(p->cut_state, order, units);
-                r = time_rival(s, arena, order,
-                               p->stages ? p->stages : cut == DTM_CUT_BALANCED ? balanced_cut(s, order->placement, chunks, true) : units);
+                r = time_rival(s, arena, order, i,
+                               p->stages ? p->stages : cut == DTM_CUT_BALANCED ? balanced_cut(s, order->placement, chunks, true) : units,
+                               answer);
             } else {
                 dtm_arena_destroy(arena);
             }
@@ -458,6 +476,17 @@ static void make_room(searcher *s) {
     s->best_plan = search_plan_create(s->scratch, largest->instance);
 }
 
+/* The answer itself. */
+static void drop_published(dtm_timeline_answer *answer, const published *r) {
+    int kept = 0;
+    for (int i = 0; i < answer->n_published; i++) {
+        const dtm_timeline_published *p = &answer->published[i];
+        bool same_cut = p->schedule == r->schedule && memcmp(p->units, r->units, (size_t)r->order->stages * sizeof *r->units) == 0;
+        if (!same_cut) answer->published[kept++] = *p;
+    }
+    answer->n_published = kept;
+}
+
 static void answer_with(searcher *s, dtm_timeline_answer *answer) {
     const published *r = s->n_rivals ? &s->rivals[0] : NULL;
     const candidate *c = s->best_of;
@@ -468,10 +497,7 @@ static void answer_with(searcher *s, dtm_timeline_answer *answer) {
     answer->costs = search_cut_costs(s->arena, s->problem, stages, answer->units);
     if (rival) {
         const dtm_timeline *t = r->order;
-        answer->timeline = dtm_timeline_like(s->arena, t);
-        for (int k = 0; k < t->ranks; k++)
-            for (size_t i = 0; i < t->order[k].count; i++)
-                dtm_timeline_add_operation(answer->timeline, k, t->order[k].operations[i]);
+        answer->timeline = dtm_timeline_copy(s->arena, t);
         search_instance *in =
             search_instance_create(s->scratch, &answer->costs, t->placement, t->ranks, t->microbatches, t->chunks, s->memory);
         answer->bound = in ? search_bound(in) : 0;
@@ -480,6 +506,7 @@ static void answer_with(searcher *s, dtm_timeline_answer *answer) {
         answer->bound = c->bound;
     }
     answer->times = dtm_timeline_simulate(s->arena, answer->timeline, &answer->costs);
+    if (rival) drop_published(answer, r);
 }
 
 static void search(searcher *s, dtm_timeline_answer *answer) {
@@ -544,18 +571,34 @@ static double least_memory(const dtm_timeline_answer *answer) {
     return least;
 }
 
-static void nothing_fits(dtm_context *context, const dtm_timeline_problem *p, double least) {
+void dtm_timeline_nothing_fits(dtm_context *context, dtm_span span, double least, double memory) {
     dtm_text text = {.arena = dtm_context_arena(context)};
-    dtm_error(context, p->span, 907, "no timeline fits in the memory of a rank");
+    dtm_error(context, span, 907, "no timeline fits in the memory of a rank");
     if (least < INFINITY) {
         dtm_text_printf(&text, "of those tried, the one that needs least needs ");
         dtm_text_bytes(&text, least);
         dtm_text_printf(&text, " on a rank, which has ");
-        dtm_text_bytes(&text, p->memory);
-        dtm_text_printf(&text, " for its stages and what they keep");
+        dtm_text_bytes(&text, memory);
         dtm_note(context, (dtm_span){0, 0, 0}, "%s", text.data);
     }
     dtm_help(context, "more ranks in the pipeline, more microbatches, each smaller, an axis that splits weights too, or machines with more memory");
+}
+
+dtm_timeline_answer *dtm_timeline_answer_with(dtm_arena *arena, const dtm_timeline_problem *p, const dtm_timeline_answer *found,
+                                              const dtm_timeline_published *published) {
+    double work = 0;
+    dtm_timeline *order = search_rival_order(arena, published->schedule, p, &work);
+    dtm_timeline_answer *answer = dtm_arena_alloc(arena, sizeof *answer);
+    *answer = *found;
+    answer->timeline = order;
+    answer->units = copy_units(arena, published->units, order->stages);
+    answer->costs = search_cut_costs(arena, p, order->stages, answer->units);
+    answer->times = dtm_timeline_simulate(arena, order, &answer->costs);
+    answer->added = published->time - answer->times->makespan;
+    search_instance *in =
+        search_instance_create(arena, &answer->costs, order->placement, order->ranks, order->microbatches, order->chunks, p->memory);
+    answer->bound = in ? search_bound(in) : 0;
+    return answer;
 }
 
 bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *p, dtm_timeline_answer *answer) {
@@ -574,6 +617,6 @@ bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timel
     dtm_arena_destroy(cuts.arena);
     if (found && (p->memory <= 0 || most <= p->memory * (1 + 1e-12))) return true;
     if (p->quiet) return false;
-    nothing_fits(context, p, least);
+    dtm_timeline_nothing_fits(context, p->span, least, p->memory);
     return false;
 }

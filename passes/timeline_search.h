@@ -18,7 +18,8 @@ typedef struct search_node {
     double way_after, way_before; /* and of that as long as it has the ways of both ranks for itself */
     int channel[2];          /* by which what F, I need comes; -1: it does not come from another rank */
     int stream[2];           /* the nodes of a rank whose F, I go to the same rank; -1: it stays */
-    double kept, kept_for_weight;
+    double kept, kept_for_weight; /* what I makes and W reads is counted from F on */
+    double least_kept;            /* before I makes it */
 } search_node;
 
 enum { SEARCH_CHUNKS = 64 }; /* of a rank, at most */

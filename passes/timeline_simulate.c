@@ -45,6 +45,20 @@ double dtm_shared_in_stage(const dtm_shared_bytes *shared, int n_shared, uint32_
     return bytes;
 }
 
+double dtm_task_keeps(const dtm_stage_cost *c, dtm_task_kind kind) {
+    if (kind == DTM_TASK_FORWARD) return c->kept;
+    return kind == DTM_TASK_INPUT ? fmax(0, c->kept_for_weight - c->kept) : 0;
+}
+
+double dtm_task_frees(const dtm_stage_cost *c, dtm_task_kind kind) {
+    switch (kind) {
+    case DTM_TASK_BACKWARD: return c->kept;
+    case DTM_TASK_INPUT: return fmax(0, c->kept - c->kept_for_weight);
+    case DTM_TASK_WEIGHT: return c->kept_for_weight;
+    default: return 0;
+    }
+}
+
 double dtm_held_bytes(const dtm_timeline_costs *costs, const dtm_timeline *t, int rank) {
     double bytes = 0;
     uint32_t shares = 0;
@@ -67,12 +81,8 @@ typedef struct simulation {
 /* What a task takes when it begins and gives back when it ends. */
 static void account(const simulation *s, int rank, dtm_task task, double *takes, double *gives) {
     const dtm_stage_cost *c = &s->costs->stage[dtm_timeline_stage(s->timeline, rank, task.chunk)];
-    switch (task.kind) {
-    case DTM_TASK_FORWARD: *takes += c->kept; break;
-    case DTM_TASK_BACKWARD: *gives += c->kept; break;
-    case DTM_TASK_INPUT: *gives += c->kept - (dtm_fault(74) ? 0 : c->kept_for_weight); break;
-    case DTM_TASK_WEIGHT: *gives += c->kept_for_weight; break;
-    }
+    *takes += dtm_task_keeps(c, task.kind);
+    *gives += task.kind == DTM_TASK_INPUT && dtm_fault(74) ? c->kept : dtm_task_frees(c, task.kind);
 }
 
 static void memory(simulation *s, int rank) {

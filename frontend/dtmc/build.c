@@ -77,6 +77,10 @@ typedef struct sources {
 
 bool dtm_keeps_contracts(dtm_module *module) {
     bool good = true;
+    dtm_module *fullest = module;
+    for (size_t i = 0; i < module->n_ranks; i++)
+        if (fullest == module || module->ranks[i]->arena_bytes > fullest->arena_bytes) fullest = module->ranks[i];
+    dtm_memory_warn(fullest);
     for (size_t i = 0; i < (module->n_ranks ? module->n_ranks : 1); i++) {
         dtm_module *of = module->n_ranks ? module->ranks[i] : module;
         dtm_ledger ledger = dtm_ledger_of(of, dtm_context_arena(module->context));

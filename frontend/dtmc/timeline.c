@@ -18,6 +18,7 @@ typedef struct drawing {
     dtm_arena *arena;
     dtm_module *module; /* the program that costs are of; NULL: none */
     const dtm_timeline *timeline;
+    bool own; /* it is the program's: its memory is known, to the byte */
     dtm_timeline_costs costs; /* in seconds and bytes; without a program in units */
     dtm_text out;
 } drawing;
@@ -33,7 +34,7 @@ static bool compile(drawing *d, const char *file, const char *text, size_t lengt
     options.file = file;
     options.check.text = text;
     options.check.length = length;
-    d->module = dtm_compile(d->context, &options, "buffer");
+    d->module = dtm_compile(d->context, &options, "memory");
     if (!d->module) return false;
     if (!d->module->settings.pipeline.present) {
         dtm_error(d->context, (dtm_span){0, 0, 0}, 233, "%s has no pipeline", file);
@@ -43,6 +44,7 @@ static bool compile(drawing *d, const char *file, const char *text, size_t lengt
     /* a dump of this very pass comes back as it was written */
     if (!dtm_module_verify(d->module) || !dtm_pipeline_prove(d->module)) return false;
     d->timeline = dtm_stage_timeline(d->module, d->arena);
+    d->own = true;
     d->costs = dtm_stage_costs(d->module, d->arena);
     return true;
 }
@@ -69,6 +71,7 @@ static bool read_orders(drawing *d, const char *text, size_t length) {
     bool same = of->ranks == t->ranks && of->chunks == t->chunks && of->microbatches == t->microbatches &&
                 (of->placement == t->placement || t->chunks == 1);
     d->timeline = t;
+    d->own = false;
     d->costs.slots = d->costs.buffers = 0; /* those of the program are for its own order; this one would get as many as it takes */
     if (same) return true;
     dtm_error(d->context, (dtm_span){0, 0, 0}, 901,
@@ -79,6 +82,18 @@ static bool read_orders(drawing *d, const char *text, size_t length) {
              "--mesh, --set microbatches=%d, --set schedule=.. and --set chunks=%d give the program another",
              t->microbatches, t->chunks);
     return false;
+}
+
+/* When everything happens, under costs in which a byte is so large; what ranks need is what their arenas take where there are such. */
+static dtm_timeline_times *simulated(const drawing *d, const dtm_timeline_costs *costs, double byte) {
+    dtm_timeline_times *times = dtm_timeline_simulate(d->arena, d->timeline, costs);
+    if (!d->own) return times;
+    times->memory = 0;
+    for (size_t r = 0; r < d->module->n_ranks; r++) {
+        times->rank[r].memory = (double)d->module->ranks[r]->arena_bytes * byte;
+        times->memory = fmax(times->memory, times->rank[r].memory);
+    }
+    return times;
 }
 
 /* ---- text ---- */
@@ -214,11 +229,11 @@ static void print_step(drawing *d, unit time) {
 }
 
 static void draw_figures(drawing *d) {
-    dtm_timeline_times *times = dtm_timeline_simulate(d->arena, d->timeline, &d->costs);
+    dtm_timeline_times *times = simulated(d, &d->costs, 1);
     unit time = {1, NULL}, memory = {1, NULL};
     if (d->module) time = time_unit(times->makespan), memory = unit_for(times->memory, bytes);
     dtm_timeline_costs costs = scaled(d, time, memory);
-    times = dtm_timeline_simulate(d->arena, d->timeline, &costs);
+    times = simulated(d, &costs, 1 / memory.size);
     times->time_unit = time.name;
     times->memory_unit = memory.name;
     if (has_format(d, "svg")) {
@@ -242,7 +257,7 @@ static bool draw(drawing *d) {
     if (has_format(d, "orders"))
         dtm_timeline_print(d->timeline, &d->out);
     else if (has_format(d, "json")) {
-        dtm_timeline_times *times = dtm_timeline_simulate(d->arena, d->timeline, &d->costs);
+        dtm_timeline_times *times = simulated(d, &d->costs, 1);
         dtm_timeline_draw_json(d->timeline, &d->costs, times, 1e6, &d->out);
     } else
         draw_figures(d);

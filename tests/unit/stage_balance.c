@@ -103,7 +103,7 @@ static void share(small *p, dtm_stage_cost *units) {
 static int binding; /* cuts that memory made worse */
 
 static double cut(small *p, int64_t *sizes, dtm_arena *arena, double *needs) {
-    stage_balance(&p->s, p->copies, &p->problem);
+    stage_balance(&p->s, p->copies, &p->problem, NULL);
     for (int k = 0; k < p->s.count; k++) sizes[k] = p->s.first[k + 1] - p->s.first[k];
     return judged(p, sizes, arena, needs);
 }

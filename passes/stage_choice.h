@@ -1,0 +1,29 @@
+/* What `stage` decides: where a pipeline is cut, and in which order its ranks go. Costs and memory of single units are a model; what
+ * counts is what a program that is so cut comes to. So a choice is made, tried, and made again with what the trial showed
+ * (stage_settle.c), until one stands. */
+#ifndef DTM_PASSES_STAGE_CHOICE_H
+#define DTM_PASSES_STAGE_CHOICE_H
+
+#include "passes/timeline.h"
+
+typedef struct dtm_module dtm_module;
+
+typedef struct dtm_stage_choice {
+    const dtm_timeline *timeline;        /* NULL: one microbatch after the other, `schedule = sequential` */
+    int n_stages, chunks;
+    const int64_t *copies;               /* by stage */
+    const dtm_timeline_answer *searched; /* schedule = auto: how it was found; else NULL */
+} dtm_stage_choice;
+
+typedef struct dtm_stage_chooser dtm_stage_chooser;
+
+/* For a module with a pipeline that has come to `stage`. NULL after an error (E0413, E0414, E0902). */
+dtm_stage_chooser *dtm_stage_chooser_create(dtm_module *module);
+void dtm_stage_chooser_destroy(dtm_stage_chooser *chooser);
+/* The choice by all that is known, in the context's arena; NULL after an error (E0907: by `auto` no timeline was found that fits).
+ * `stands`: no other can be better; else it is to be tried, and asked for again. */
+const dtm_stage_choice *dtm_stage_choose(dtm_stage_chooser *chooser, bool *stands);
+/* What a choice came to: bytes of each rank's arena, and seconds of a step by the machine model. INFINITY: it could not be compiled. */
+void dtm_stage_tried(dtm_stage_chooser *chooser, const dtm_stage_choice *choice, const double *arena, double step);
+
+#endif

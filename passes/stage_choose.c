@@ -1,0 +1,362 @@
+/* Where a pipeline is cut and which order its ranks get (stage_choice.h). A named schedule's cut is the one whose busiest rank has
+ * least to do among those that fit, by a model of memory that leaves out what only the whole program shows: workspaces, what is in
+ * flight of one microbatch, what lies between others in the arena. After a trial the cuts near it are taken to need beside the model
+ * what it needed: the cut that is chosen at last has been seen to fit. `auto` searches once more within what a trial has left it, and
+ * has published schedules that come near what it found tried as well: its answer is the quickest of them by the figures that
+ * `dtmc timeline` draws. */
+#include "passes/stage_choice.h"
+#include "passes/stage.h"
+#include "ir/calls.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST_TRIALS = 10, MOST_RIVALS = 3, MOST_SEARCHES = 4 };
+static const double near_enough = 1.05; /* a rival that takes so much longer by the model is not tried */
+
+typedef struct trial {
+    const dtm_stage_choice *choice;
+    const double *arena; /* by rank */
+    double most;         /* of them */
+    double step;
+} trial;
+
+struct dtm_stage_chooser {
+    stages s;
+    dtm_timeline_problem problem; /* units 0: the program cannot be cut, or is cut as it says */
+    int64_t copies;
+    double memory; /* of the machine; 0: no bound */
+    bool automatic;
+    const dtm_timeline *timeline; /* of a named schedule; NULL: sequential */
+    stage_seen *seen;
+    trial trials[MOST_TRIALS];
+    int n_trials;
+    /* auto */
+    dtm_timeline_answer *answer;
+    int searches, rivals; /* how many, and how many published schedules were tried that are slower by the model */
+    bool *rival_tried;    /* by those of the first search */
+};
+
+enum { MOST_EDITED = 64 }; /* a list of more entries, or one that is further off, is not suggested */
+
+/* The list nearest to the one given that adds up to all copies: what lacks goes to the smallest stages, what is too much is taken
+ * from the largest. From further off, all stages alike. */
+static void suggest_stages(const stages *s, int64_t copies, int64_t given) {
+    size_t n = s->rule->n_stages;
+    int64_t *list = dtm_arena_alloc(s->scratch, n * sizeof *list);
+    memcpy(list, s->rule->stages, n * sizeof *list);
+    bool near = given - copies < MOST_EDITED && copies - given < MOST_EDITED;
+    for (size_t k = 0; k < n && !near; k++) list[k] = copies / (int64_t)n + ((int64_t)k < copies % (int64_t)n);
+    for (; near && given != copies; given += given < copies ? 1 : -1) {
+        size_t chosen = 0;
+        for (size_t k = 1; k < n; k++)
+            if (given < copies ? list[k] < list[chosen] : list[k] > list[chosen]) chosen = k;
+        list[chosen] += given < copies ? 1 : -1;
+    }
+    dtm_text text = {.arena = s->scratch};
+    for (size_t k = 0; k < n; k++) dtm_text_printf(&text, "%s%lld", k ? ", " : "", (long long)list[k]);
+    dtm_help(s->module->context, "stages = [%s], or leave it out: stages are then balanced by cost", text.data);
+}
+
+/* Whether `stages` shares out all copies. */
+static bool adds_up(const stages *s, int64_t copies) {
+    int64_t given = 0;
+    for (size_t k = 0; k < s->rule->n_stages; k++) /* numbers that nobody means may have no sum */
+        given = s->rule->stages[k] > INT64_MAX - given ? INT64_MAX : given + s->rule->stages[k];
+    if (!s->rule->n_stages || given == copies) return true;
+    const char *repeat = dtm_string_text(s->module->context, s->rule->repeat);
+    dtm_error(s->module->context, s->rule->stages_span, 413, "`stages` adds up to %lld cop%s, and `%s` has %lld", (long long)given,
+              given == 1 ? "y" : "ies", repeat, (long long)copies);
+    if (copies > 0 && s->rule->n_stages <= MOST_EDITED) suggest_stages(s, copies, given);
+    else dtm_help(s->module->context, "leave it out: stages are then balanced by cost");
+    return false;
+}
+
+/* Whether `stages` has as many entries as there are stages. */
+static bool counts_up(const dtm_stage_chooser *c, int count, const char *schedule) {
+    const dtm_pipeline_rule *rule = c->s.rule;
+    dtm_context *context = c->s.module->context;
+    if (!rule->n_stages || rule->n_stages == (size_t)count) return true;
+    dtm_error(context, rule->stages_span, 413, "`stages` has %zu entr%s, and %s on %d rank%s has %d stage%s", rule->n_stages,
+              rule->n_stages == 1 ? "y" : "ies", schedule, c->s.n_ranks, dtm_plural(c->s.n_ranks), count, dtm_plural(count));
+    dtm_help(context, "give the copies of `%s` in each stage, or leave it out: stages are then balanced by cost",
+             dtm_string_text(context, rule->repeat));
+    return false;
+}
+
+/* ---- choices ---- */
+
+static dtm_arena *arena_of(const dtm_stage_chooser *c) { return dtm_context_arena(c->s.module->context); }
+
+/* Copies are then filled in. */
+static dtm_stage_choice *new_choice(const dtm_stage_chooser *c, const dtm_timeline *timeline, int stages, int chunks, int64_t **copies) {
+    dtm_stage_choice *choice = dtm_arena_alloc(arena_of(c), sizeof *choice);
+    *copies = dtm_arena_alloc(arena_of(c), (size_t)stages * sizeof **copies);
+    *choice = (dtm_stage_choice){timeline, stages, chunks, *copies, NULL};
+    return choice;
+}
+
+/* The cut that s->first says. */
+static const dtm_stage_choice *balanced_choice(const dtm_stage_chooser *c) {
+    int64_t *copies;
+    dtm_stage_choice *choice = new_choice(c, c->timeline, c->s.count, c->s.chunks, &copies);
+    for (int k = 0; k < c->s.count; k++) copies[k] = stage_copies(&c->s, k);
+    return choice;
+}
+
+/* As given, or as even as it can be: of what cannot be cut, which is said later. */
+static const dtm_stage_choice *given_choice(const dtm_stage_chooser *c) {
+    const stages *s = &c->s;
+    int64_t *copies;
+    dtm_stage_choice *choice = new_choice(c, c->timeline, s->count, s->chunks, &copies);
+    for (int k = 0; k < s->count; k++)
+        copies[k] = s->rule->n_stages ? s->rule->stages[k] : c->copies / s->count + (k < c->copies % s->count);
+    return choice;
+}
+
+static const trial *tried(const dtm_stage_chooser *c, const dtm_stage_choice *choice) {
+    for (int i = 0; i < c->n_trials; i++) {
+        const dtm_stage_choice *x = c->trials[i].choice;
+        if (x->timeline == choice->timeline && memcmp(x->copies, choice->copies, (size_t)x->n_stages * sizeof *x->copies) == 0)
+            return &c->trials[i];
+    }
+    return NULL;
+}
+
+static bool fits(const dtm_stage_chooser *c, const trial *t) { return c->memory <= 0 || t->most <= c->memory; }
+
+/* Of what was tried and fits the quickest, the first of those that are as quick; NULL: nothing fits. */
+static const trial *best_tried(const dtm_stage_chooser *c) {
+    const trial *best = NULL;
+    for (int i = 0; i < c->n_trials; i++)
+        if (fits(c, &c->trials[i]) && (!best || c->trials[i].step < best->step * (1 - 1e-6))) best = &c->trials[i];
+    return best;
+}
+
+/* ---- a named schedule ---- */
+
+/* What is alive at one time is the least that an arena can be: whether that alone is too much, however the program is cut. */
+static bool is_hopeless(dtm_stage_chooser *c) {
+    dtm_timeline_problem bare = c->problem;
+    bare.memory = c->memory;
+    return stage_least_memory(&c->s, c->copies, &bare, NULL) > c->memory;
+}
+
+static const dtm_stage_choice *choose_cut(dtm_stage_chooser *c, bool *stands) {
+    *stands = true;
+    if (c->s.rule->n_stages || c->problem.units <= 1) return given_choice(c);
+    bool fitting = stage_balance(&c->s, c->copies, &c->problem, c->seen);
+    const dtm_stage_choice *choice = balanced_choice(c), *least;
+    if (c->memory <= 0 || (fitting && tried(c, choice))) return choice;
+    const trial *best = best_tried(c);
+    if (!fitting) { /* the cut that needs least memory tells whether any does not need too much */
+        if (is_hopeless(c)) return choice;
+        stage_least_memory(&c->s, c->copies, &c->problem, c->seen);
+        least = balanced_choice(c);
+        if (tried(c, least)) return best ? best->choice : choice;
+        choice = least;
+    }
+    if (c->n_trials == MOST_TRIALS) return best ? best->choice : choice;
+    *stands = false;
+    return choice;
+}
+
+/* ---- auto ---- */
+
+static const dtm_stage_choice *choice_of_answer(const dtm_stage_chooser *c, const dtm_timeline_answer *answer) {
+    int64_t rounds = c->s.rule->rounds ? c->s.rule->rounds : 1, *copies, units = 0, first = 0;
+    dtm_timeline *order = answer->timeline;
+    const dtm_timeline *timeline = dtm_timeline_rounds(arena_of(c), dtm_timeline_copy(arena_of(c), order), (int)rounds);
+    dtm_stage_choice *choice = new_choice(c, timeline, order->stages, order->chunks, &copies);
+    for (int k = 0; k < order->stages; k++) {
+        units += answer->units[k];
+        int64_t next = k == order->stages - 1 || units > c->copies ? c->copies : units > 0 ? units - 1 : 0; /* the first unit is no copy */
+        copies[k] = c->s.rule->n_stages ? c->s.rule->stages[k] : next - first;
+        first = next;
+    }
+    choice->searched = answer;
+    return choice;
+}
+
+static const dtm_stage_choice *choice_of_published(dtm_stage_chooser *c, int index) {
+    c->rival_tried[index] = true;
+    dtm_timeline_problem all = c->problem;
+    all.no_copies = false; /* it was found to be possible */
+    return choice_of_answer(c, dtm_timeline_answer_with(arena_of(c), &all, c->answer, &c->answer->published[index]));
+}
+
+/* Within what the problem says; NULL: nothing was found, and an error is reported unless it is to be quiet. */
+static const dtm_stage_choice *search(dtm_stage_chooser *c, double effort, bool quiet) {
+    dtm_timeline_answer *found = NULL;
+    c->problem.effort = effort;
+    c->problem.quiet = quiet;
+    c->searches++;
+    bool good = stage_search(&c->s, c->copies, &c->problem, &found);
+    if (!c->answer) {
+        c->answer = found;
+        c->rival_tried = dtm_arena_alloc(c->s.scratch, (size_t)found->n_published);
+    }
+    return good ? choice_of_answer(c, found) : NULL;
+}
+
+/* By the model of single units. */
+static double model_time(const trial *t) { return t->choice->searched->times->makespan + t->choice->searched->added; }
+
+/* What the fullest rank of a trial needed beside what the model says of it. */
+static double beside_model(const dtm_stage_chooser *c, const trial *t) {
+    double most = 0;
+    for (int r = 0; r < c->s.n_ranks; r++) most = fmax(most, t->arena[r] - t->choice->searched->times->rank[r].memory);
+    return most;
+}
+
+/* Again, within what the last trial has left. */
+static const dtm_stage_choice *search_again(dtm_stage_chooser *c) {
+    const trial *last = &c->trials[c->n_trials - 1];
+    dtm_timeline_problem before = c->problem;
+    if (fits(c, last) || c->searches == MOST_SEARCHES) return NULL;
+    c->problem.memory = fmin(c->problem.memory * 0.999, c->memory - beside_model(c, last));
+    const dtm_stage_choice *choice = c->problem.memory > 0 ? search(c, 0.3, true) : NULL;
+    if (!choice) c->searches = MOST_SEARCHES, c->problem.memory = before.memory;
+    return choice;
+}
+
+/* The next published schedule that may be better than the best that was tried: whose memory the model allows, even with as little beside
+ * as any needed; a few of those that come near, and all that are quicker by the model. */
+static const dtm_stage_choice *next_rival(dtm_stage_chooser *c) {
+    const trial *best = best_tried(c);
+    double beside = c->n_trials && c->memory > 0 ? INFINITY : 0;
+    for (int i = 0; i < c->n_trials && c->memory > 0; i++) beside = fmin(beside, beside_model(c, &c->trials[i]));
+    for (int i = 0; i < c->answer->n_published && c->n_trials < MOST_TRIALS; i++) {
+        const dtm_timeline_published *p = &c->answer->published[i];
+        bool small = c->memory <= 0 || p->memory + beside <= c->memory, quicker = !best || p->time < model_time(best);
+        if (c->rival_tried[i] || !small || (!quicker && c->rivals >= MOST_RIVALS)) continue;
+        if (best && p->time > near_enough * model_time(best)) return NULL;
+        c->rivals += !quicker;
+        c->searches = MOST_SEARCHES; /* it is over with that */
+        return choice_of_published(c, i);
+    }
+    return NULL;
+}
+
+/* Where nothing fits, the published schedule that needs least memory tells whether anything does. */
+static const dtm_stage_choice *leanest(dtm_stage_chooser *c) {
+    int least = -1;
+    for (int i = 0; i < c->answer->n_published; i++)
+        if (least < 0 || c->answer->published[i].memory < c->answer->published[least].memory) least = i;
+    return least < 0 || best_tried(c) || c->rival_tried[least] || c->n_trials == MOST_TRIALS ? NULL : choice_of_published(c, least);
+}
+
+/* Whether a published schedule comes near what was found. */
+static bool has_rivals(const dtm_timeline_answer *a) {
+    return a->n_published && a->published[0].time <= near_enough * (a->times->makespan + a->added);
+}
+
+static const dtm_stage_choice *choose_timeline(dtm_stage_chooser *c, bool *stands) {
+    const dtm_stage_choice *next = NULL;
+    *stands = false;
+    if (!c->searches) {
+        next = search(c, 1, c->memory > 0);
+        if (next && !counts_up(c, next->n_stages, "auto")) return NULL;
+        if (!next && c->memory <= 0) return NULL;
+        *stands = next && c->memory <= 0 && !has_rivals(c->answer);
+    } else if (c->n_trials) {
+        next = search_again(c);
+    }
+    if (!next) next = next_rival(c);
+    if (!next) next = leanest(c);
+    if (next) return next;
+    const trial *best = best_tried(c);
+    *stands = true;
+    if (best) return best->choice;
+    double least = INFINITY;
+    for (int i = 0; i < c->n_trials; i++) least = fmin(least, c->trials[i].most);
+    dtm_timeline_nothing_fits(c->s.module->context, c->s.rule->span, least, c->memory);
+    return NULL;
+}
+
+/* ---- the chooser ---- */
+
+/* Which rank has which stage, where that is not searched for. */
+static bool find_places(dtm_stage_chooser *c) {
+    stages *s = &c->s;
+    dtm_module *module = s->module;
+    const char *schedule = dtm_string_text(module->context, s->rule->schedule);
+    int64_t rounds = s->rule->rounds ? s->rule->rounds : 1;
+    int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies / rounds;
+    dtm_timeline *timeline = NULL;
+    if (strcmp(schedule, "sequential") && strcmp(schedule, "auto")) {
+        int counted = microbatches < INT32_MAX ? (int)microbatches : INT32_MAX;
+        timeline = dtm_timeline_order(module->context, arena_of(c), s->rule->span, schedule, s->n_ranks, counted, (int)s->rule->chunks);
+        if (!timeline) return false;
+        c->timeline = timeline = dtm_timeline_rounds(arena_of(c), timeline, (int)rounds);
+    }
+    if (!timeline)
+        timeline = dtm_timeline_create(s->scratch, schedule, DTM_PLACE_LOOP, s->n_ranks, 1, s->rule->chunks ? (int)s->rule->chunks : 1);
+    s->places = timeline;
+    s->chunks = timeline->chunks;
+    s->count = timeline->stages;
+    s->first = dtm_arena_alloc(s->scratch, (size_t)(s->count + 1) * sizeof *s->first);
+    return counts_up(c, s->count, schedule);
+}
+
+static bool prepare(dtm_stage_chooser *c) {
+    stages *s = &c->s;
+    dtm_module *module = s->module;
+    if (!s->loop) {
+        dtm_error(module->context, s->rule->span, 414, "there is no loop over microbatches, `microbatch microbatch = ..`");
+        return false;
+    }
+    c->copies = stage_copies_of_repeat(module, s->rule->repeat);
+    c->automatic = strcmp(dtm_string_text(module->context, s->rule->schedule), "auto") == 0;
+    bool free_cut = !s->rule->n_stages && s->n_ranks * (s->rule->chunks ? s->rule->chunks : 2) > 1;
+    if (!adds_up(s, c->copies)) return false;
+    if (c->copies > 0 && (free_cut || c->automatic)) stage_units(s, c->copies, s->scratch, &c->problem);
+    c->memory = c->problem.units ? stage_memory_bound(module) : 0;
+    c->automatic = c->automatic && c->problem.units;
+    if (!c->automatic && !find_places(c)) return false;
+    if (c->copies > 0) return true;
+    dtm_error(module->context, s->rule->span, 413, "`%s` has no copies to share out", dtm_string_text(module->context, s->rule->repeat));
+    return false;
+}
+
+dtm_stage_chooser *dtm_stage_chooser_create(dtm_module *module) {
+    const dtm_pipeline_rule *rule = &module->settings.pipeline;
+    dtm_arena *scratch = dtm_arena_create();
+    dtm_stage_chooser *c = dtm_arena_alloc(scratch, sizeof *c);
+    c->s = (stages){.module = module, .rule = rule, .good = true, .scratch = scratch};
+    c->s.n_ranks = (int)module->settings.mesh.axes[rule->axis].size;
+    c->s.loop = dtm_rank_loop(module);
+    if (prepare(c)) return c;
+    dtm_stage_chooser_destroy(c);
+    return NULL;
+}
+
+void dtm_stage_chooser_destroy(dtm_stage_chooser *c) {
+    if (c) dtm_arena_destroy(c->s.scratch);
+}
+
+const dtm_stage_choice *dtm_stage_choose(dtm_stage_chooser *c, bool *stands) {
+    const trial *last = c->n_trials ? &c->trials[c->n_trials - 1] : NULL;
+    if (last && !last->arena) { /* whatever is wrong with it is said when it is compiled in earnest */
+        *stands = true;
+        return last->choice;
+    }
+    return c->automatic ? choose_timeline(c, stands) : choose_cut(c, stands);
+}
+
+void dtm_stage_tried(dtm_stage_chooser *c, const dtm_stage_choice *choice, const double *arena, double step) {
+    size_t ranks = (size_t)c->s.n_ranks;
+    double *copy = dtm_arena_alloc(c->s.scratch, ranks * sizeof *copy), most = 0;
+    for (size_t r = 0; arena && r < ranks; r++) {
+        copy[r] = arena[r];
+        most = fmax(most, arena[r]);
+    }
+    c->trials[c->n_trials++] = (trial){choice, arena ? copy : NULL, most, step};
+    if (!arena || c->automatic) return;
+    stage_seen *seen = dtm_arena_alloc(c->s.scratch, sizeof *seen);
+    double *beside = dtm_arena_alloc(c->s.scratch, ranks * sizeof *beside);
+    stage_modelled(&c->s, &c->problem, choice->copies, beside);
+    for (size_t r = 0; r < ranks; r++) beside[r] = arena[r] - (c->memory - c->problem.memory) - beside[r];
+    *seen = (stage_seen){c->seen, choice->copies, beside};
+    c->seen = seen;
+}
