@@ -8,11 +8,21 @@
 
 typedef struct dtm_module dtm_module;
 
+/* What came of a program that was compiled with some choice. */
+typedef struct dtm_stage_result {
+    const char *name; /* of the timeline */
+    int chunks;
+    double memory, step; /* bytes of the largest arena of a rank; seconds */
+    bool fits;
+} dtm_stage_result;
+
 typedef struct dtm_stage_choice {
     const dtm_timeline *timeline;        /* NULL: one microbatch after the other, `schedule = sequential` */
     int n_stages, chunks;
     const int64_t *copies;               /* by stage */
     const dtm_timeline_answer *searched; /* schedule = auto: how it was found; else NULL */
+    const dtm_stage_result *tried;       /* once it stands, of `auto`: what was compiled, in that order */
+    int n_tried;
 } dtm_stage_choice;
 
 typedef struct dtm_stage_chooser dtm_stage_chooser;

@@ -114,10 +114,15 @@ static const dtm_stage_choice *given_choice(const dtm_stage_chooser *c) {
     return choice;
 }
 
+/* A timeline of one name and cut is the same one, but for those that are searched for. */
+static bool is_same(const dtm_timeline *a, const dtm_timeline *b) {
+    return a == b || (a && b && a->stages == b->stages && strcmp(a->name, b->name) == 0 && strcmp(a->name, "auto") != 0);
+}
+
 static const trial *tried(const dtm_stage_chooser *c, const dtm_stage_choice *choice) {
     for (int i = 0; i < c->n_trials; i++) {
         const dtm_stage_choice *x = c->trials[i].choice;
-        if (x->timeline == choice->timeline && memcmp(x->copies, choice->copies, (size_t)x->n_stages * sizeof *x->copies) == 0)
+        if (is_same(x->timeline, choice->timeline) && memcmp(x->copies, choice->copies, (size_t)x->n_stages * sizeof *x->copies) == 0)
             return &c->trials[i];
     }
     return NULL;
@@ -178,11 +183,13 @@ static const dtm_stage_choice *choice_of_answer(const dtm_stage_chooser *c, cons
     return choice;
 }
 
+/* NULL: it was tried before. */
 static const dtm_stage_choice *choice_of_published(dtm_stage_chooser *c, int index) {
     c->rival_tried[index] = true;
     dtm_timeline_problem all = c->problem;
     all.no_copies = false; /* it was found to be possible */
-    return choice_of_answer(c, dtm_timeline_answer_with(arena_of(c), &all, c->answer, &c->answer->published[index]));
+    const dtm_stage_choice *choice = choice_of_answer(c, dtm_timeline_answer_with(arena_of(c), &all, c->answer, &c->answer->published[index]));
+    return tried(c, choice) ? NULL : choice;
 }
 
 /* Within what the problem says; NULL: nothing was found, and an error is reported unless it is to be quiet. */
@@ -231,9 +238,11 @@ static const dtm_stage_choice *next_rival(dtm_stage_chooser *c) {
         bool small = c->memory <= 0 || p->memory + beside <= c->memory, quicker = !best || p->time < model_time(best);
         if (c->rival_tried[i] || !small || (!quicker && c->rivals >= MOST_RIVALS)) continue;
         if (best && p->time > near_enough * model_time(best)) return NULL;
+        const dtm_stage_choice *choice = choice_of_published(c, i);
+        if (!choice) continue;
         c->rivals += !quicker;
         c->searches = MOST_SEARCHES; /* it is over with that */
-        return choice_of_published(c, i);
+        return choice;
     }
     return NULL;
 }
@@ -249,6 +258,20 @@ static const dtm_stage_choice *leanest(dtm_stage_chooser *c) {
 /* Whether a published schedule comes near what was found. */
 static bool has_rivals(const dtm_timeline_answer *a) {
     return a->n_published && a->published[0].time <= near_enough * (a->times->makespan + a->added);
+}
+
+/* The best, with all that was tried. */
+static const dtm_stage_choice *with_results(const dtm_stage_chooser *c, const trial *best) {
+    dtm_stage_choice *choice = dtm_arena_alloc(arena_of(c), sizeof *choice);
+    dtm_stage_result *results = dtm_arena_alloc(arena_of(c), (size_t)c->n_trials * sizeof *results);
+    for (int i = 0; i < c->n_trials; i++) {
+        const trial *t = &c->trials[i];
+        results[i] = (dtm_stage_result){t->choice->searched->timeline->name, t->choice->chunks, t->most, t->step, fits(c, t)};
+    }
+    *choice = *best->choice;
+    choice->tried = results;
+    choice->n_tried = c->n_trials;
+    return choice;
 }
 
 static const dtm_stage_choice *choose_timeline(dtm_stage_chooser *c, bool *stands) {
@@ -267,7 +290,7 @@ static const dtm_stage_choice *choose_timeline(dtm_stage_chooser *c, bool *stand
     if (next) return next;
     const trial *best = best_tried(c);
     *stands = true;
-    if (best) return best->choice;
+    if (best) return with_results(c, best);
     double least = INFINITY;
     for (int i = 0; i < c->n_trials; i++) least = fmin(least, c->trials[i].most);
     dtm_timeline_nothing_fits(c->s.module->context, c->s.rule->span, least, c->memory);

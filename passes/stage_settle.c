@@ -43,10 +43,10 @@ bool dtm_stage_settle(dtm_module *module, bool *compiled) {
         last = try_choice(module, chooser, last_choice = choice);
     }
     dtm_stage_chooser_destroy(chooser);
-    *compiled = *compiled && choice && choice == last_choice && last->n_ranks && last->ranks[0]->arena_bytes;
+    *compiled = *compiled && choice && last_choice && choice->copies == last_choice->copies && last->n_ranks && last->ranks[0]->arena_bytes;
     if (choice && !*compiled) dtm_diagnostics_rewind(module->context, mark);
-    module->choice = choice;
     if (*compiled) dtm_module_become(module, last);
     else dtm_module_destroy(last);
+    module->choice = choice;
     return choice != NULL;
 }

@@ -2,6 +2,7 @@
 #include "frontend/dtmc/commands.h"
 
 #include "passes/pipeline.h"
+#include "passes/stage_choice.h"
 #include "passes/stage_cost.h"
 #include "passes/step_time.h"
 
@@ -54,6 +55,26 @@ static void unit_costs(drawing *d) {
     dtm_stage_cost *stage = dtm_arena_alloc(d->arena, (size_t)stages * sizeof *stage);
     for (int s = 0; s < stages; s++) stage[s] = (dtm_stage_cost){1, 1, 1, .kept = 1, .kept_for_weight = 1};
     d->costs = (dtm_timeline_costs){stages, stage, 0, 0, NULL};
+}
+
+/* The program with this order instead of its own, once it is proved: what it costs and what memory it takes is then known. Communication
+ * that is written out, or a program that was not cut here, has only the model. */
+static bool use_order(drawing *d) {
+    const dtm_stage_choice *own = d->module->choice;
+    dtm_options options = *d->options;
+    options.file = d->options->model;
+    if (!own || d->timeline->groups) return true;
+    dtm_stage_choice *choice = dtm_arena_alloc(d->arena, sizeof *choice);
+    *choice = (dtm_stage_choice){d->timeline, own->n_stages, d->timeline->chunks, own->copies, NULL};
+    dtm_module *module = dtm_compile(d->context, &options, "microbatch");
+    if (!module) return false;
+    module->choice = choice;
+    dtm_module_destroy(d->module);
+    d->module = module;
+    if (!dtm_pipeline_run(module, &(dtm_pipeline_options){.until = "memory"})) return false;
+    d->own = true;
+    d->costs = dtm_stage_costs(module, d->arena);
+    return true;
 }
 
 /* An order of its own, under the costs of a program that is cut like it. */
@@ -176,6 +197,22 @@ static void print_search(drawing *d, const dtm_timeline_answer *a, unit time, un
     dtm_timeline_wrap(&d->out, from, columns_of(d));
 }
 
+/* What was compiled of that, and what came of it. */
+static void print_tried(drawing *d, const dtm_stage_choice *c, unit time, unit memory) {
+    if (!c->n_tried) return;
+    dtm_text_printf(&d->out, "\n");
+    size_t from = d->out.length;
+    dtm_text_printf(&d->out, "%-25s chunks  %9s  %9s\n", "compiled, a whole step", time.name, memory.name);
+    dtm_timeline_wrap(&d->out, from, columns_of(d));
+    for (int i = 0; i < c->n_tried; i++) {
+        const dtm_stage_result *r = &c->tried[i];
+        from = d->out.length;
+        dtm_text_printf(&d->out, "%-25s %6d  %9.6g  %9.4g%s\n", r->name, r->chunks, r->step / time.size, r->memory / memory.size,
+                        r->fits ? "" : "  does not fit");
+        dtm_timeline_wrap(&d->out, from, columns_of(d));
+    }
+}
+
 /* How many copies of the split repeat a stage has: those of the repeat in its forward region. */
 static long long copies_of(const drawing *d, int stage) {
     int rank, chunk;
@@ -246,6 +283,7 @@ static void draw_figures(drawing *d) {
     print_step(d, time);
     print_stages(d, time, memory);
     if (d->module->searched) print_search(d, d->module->searched, time, memory);
+    if (d->module->choice && d->module->searched) print_tried(d, d->module->choice, time, memory);
 }
 
 /* ---- all of it ---- */
@@ -253,7 +291,7 @@ static void draw_figures(drawing *d) {
 static bool draw(drawing *d) {
     dtm_timeline_proof proof;
     bool good = dtm_timeline_prove(d->context, d->arena, d->timeline, &d->costs, &(dtm_timeline_limits){0}, &proof);
-    if (!good) return false;
+    if (!good || (d->module && !d->own && !use_order(d))) return false;
     if (has_format(d, "orders"))
         dtm_timeline_print(d->timeline, &d->out);
     else if (has_format(d, "json")) {
