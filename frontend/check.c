@@ -182,6 +182,11 @@ static bool overridden(dtm_checker *c, const dtm_binding *b, double *value, bool
     for (size_t i = 0; i < c->options->n_defines; i++) {
         const char *define = c->options->defines[i];
         if (strncmp(define, text, length) != 0 || define[length] != '=') continue;
+        if (found) {
+            dtm_error(c->context, (dtm_span){0, 0, 0}, 207, "-D %s: `%s` is set twice on the command line", define, text);
+            dtm_help(c->context, "remove one of the two");
+            *bad = true;
+        }
         char *end;
         *value = strtod(define + length + 1, &end);
         if (*end == 'k')

@@ -415,9 +415,7 @@ static bool parse_set_of_pipeline(dtm_checker *c, const char *option, const char
         dtm_help(c->context, "--set schedule=1f1b, one for each setting");
         return false;
     }
-    dtm_entry *earlier = find_entry(sets, s->bindings.items[0].name.text);
-    if (earlier) earlier->value = s->bindings.items[0].value;
-    else dtm_entries_add(c, sets, s->bindings.items[0].name, s->bindings.items[0].value);
+    dtm_entries_add(c, sets, s->bindings.items[0].name, s->bindings.items[0].value);
     return true;
 }
 
@@ -435,9 +433,7 @@ static bool parse_set(dtm_checker *c, const char *option, const char *key, const
         dtm_help(c->context, "--set steps=20, one for each setting");
         return false;
     }
-    dtm_entry *earlier = find_entry(sets, s->name.text);
-    if (earlier) earlier->value = s->value;
-    else dtm_entries_add(c, sets, s->name, s->value);
+    dtm_entries_add(c, sets, s->name, s->value);
     return true;
 }
 
@@ -461,6 +457,11 @@ static bool read_set(dtm_checker *c, const char *option, dtm_entries *sets) {
     if (c->dump && strcmp(key, "steps") != 0 && strcmp(key, "seed") != 0) {
         dtm_error(c->context, nowhere, 236, "--set %s: the program is a dump, in which `%s` has done its work", option, key);
         dtm_help(c->context, "give --set where the dump is made; `steps` and `seed` can be set here");
+        return false;
+    }
+    if (find_entry(sets, dtm_string_of(c->context, key))) {
+        dtm_error(c->context, nowhere, 207, "--set %s: `%s` is set twice on the command line", option, key);
+        dtm_help(c->context, "remove one of the two");
         return false;
     }
     if (is_among(key, set_of_pipeline, DTM_COUNT(set_of_pipeline)))

@@ -345,6 +345,7 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
     check_fused(v, op);
     if (v->good) check_members(v, data);
     if (v->good) check_meeting(v, op);
+    if (v->good && (data->kind == DTM_OP_WEIGHT || data->kind == DTM_OP_STATE)) verify_path(v, op);
     if (!v->good) return;
     if (data->kind == DTM_OP_CARRY)
         check_carry(v, data, op);
