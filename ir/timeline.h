@@ -70,9 +70,9 @@ typedef struct dtm_timeline {
     dtm_rank_order *order; /* by rank */
 } dtm_timeline;
 
-/* What the numbers may be. A timeline has every task of a step by name, and takes time and memory for each: with so many it is
- * still drawn in seconds. */
-enum { DTM_TIMELINE_RANKS = 1 << 12, DTM_TIMELINE_MICROBATCHES = 1 << 12, DTM_TIMELINE_TASKS = 1 << 19 };
+/* What the numbers may be. A timeline has every task of a step by name, and what makes, proves and places it takes time and memory
+ * for each, 1.5 KB where programs come of it: so many are a minute and 6 GB, and memory ends soon after. */
+enum { DTM_TIMELINE_RANKS = 1 << 12, DTM_TIMELINE_MICROBATCHES = 1 << 20, DTM_TIMELINE_TASKS = 1 << 22 };
 
 /* Whether a file holds the text of a timeline rather than a program: a first line that says a placement, or tasks without any. */
 bool dtm_timeline_is_text(const char *text, size_t length);
