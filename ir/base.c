@@ -510,14 +510,21 @@ size_t dtm_diagnostics_mark(const dtm_context *context) {
     return context->n_diagnostics;
 }
 
-void dtm_diagnostics_rewind(dtm_context *context, size_t mark) {
+void dtm_diagnostics_keep(dtm_context *context, size_t mark, size_t from, size_t to) {
+    size_t kept = mark;
     for (size_t i = mark; i < context->n_diagnostics; i++) {
-        const diagnostic *d = &context->diagnostics[i];
-        if (d->kind == 0 && d->severity == DTM_ERROR) context->errors--;
-        if (d->kind == 0 && d->severity == DTM_WARNING) context->warnings--;
+        diagnostic d = context->diagnostics[i];
+        if (i >= from && i < to) {
+            context->diagnostics[kept++] = d;
+            continue;
+        }
+        if (d.kind == 0 && d.severity == DTM_ERROR) context->errors--;
+        if (d.kind == 0 && d.severity == DTM_WARNING) context->warnings--;
     }
-    context->n_diagnostics = mark;
+    context->n_diagnostics = kept;
 }
+
+void dtm_diagnostics_rewind(dtm_context *context, size_t mark) { dtm_diagnostics_keep(context, mark, mark, mark); }
 
 const char *dtm_error_explanation(int code) {
     switch (code) {

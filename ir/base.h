@@ -116,6 +116,8 @@ void dtm_diagnostics_print(dtm_context *context, FILE *out, bool colour);
 /* Where the list of diagnostics stands, and back to there: what was reported since is forgotten. For trying things. */
 size_t dtm_diagnostics_mark(const dtm_context *context);
 void dtm_diagnostics_rewind(dtm_context *context, size_t mark);
+/* Back to there, but for those from one mark to another after it. */
+void dtm_diagnostics_keep(dtm_context *context, size_t mark, size_t from, size_t to);
 /* The long explanation of a code, or NULL: `dtmc explain E0304`. */
 const char *dtm_error_explanation(int code);
 /* A broken invariant of the compiler itself: prints "internal error in PASS: ..." and aborts. */

@@ -9,10 +9,12 @@ typedef struct compactor {
     dtm_module *module;
     dtm_module old;    /* the arrays as they were */
     dtm_value *values; /* by old handle */
+    dtm_type *types;   /* by old handle; 0: not met yet */
 } compactor;
 
 static dtm_type new_type(compactor *c, dtm_type type) {
-    return dtm_type_intern(c->module, &c->old.types[type]);
+    if (!c->types[type]) c->types[type] = dtm_type_intern(c->module, &c->old.types[type]);
+    return c->types[type];
 }
 
 static dtm_value new_operand(compactor *c, dtm_value value) {
@@ -76,8 +78,9 @@ static void reserve(dtm_module *module, const dtm_module *old) {
 }
 
 void dtm_module_compact(dtm_module *module) {
-    compactor c = {module, *module, NULL};
+    compactor c = {.module = module, .old = *module};
     dtm_arena *scratch = dtm_arena_create();
+    c.types = dtm_arena_alloc(scratch, module->n_types * sizeof *c.types);
     c.values = dtm_arena_alloc(scratch, module->n_values * sizeof *c.values);
     forget(module);
     reserve(module, &c.old);

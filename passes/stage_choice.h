@@ -33,7 +33,8 @@ void dtm_stage_chooser_destroy(dtm_stage_chooser *chooser);
 /* The choice by all that is known, in the context's arena; NULL after an error (E0907: by `auto` no timeline was found that fits).
  * `stands`: no other can be better; else it is to be tried, and asked for again. */
 const dtm_stage_choice *dtm_stage_choose(dtm_stage_chooser *chooser, bool *stands);
-/* What a choice came to: bytes of each rank's arena, and seconds of a step by the machine model. INFINITY: it could not be compiled. */
-void dtm_stage_tried(dtm_stage_chooser *chooser, const dtm_stage_choice *choice, const double *arena, double step);
+/* What a choice came to: bytes of each rank's arena (NULL: it could not be compiled), and seconds of a step by the machine model.
+ * Whether it is the best so far. */
+bool dtm_stage_tried(dtm_stage_chooser *chooser, const dtm_stage_choice *choice, const double *arena, double step);
 
 #endif

@@ -128,7 +128,7 @@ static const trial *tried(const dtm_stage_chooser *c, const dtm_stage_choice *ch
     return NULL;
 }
 
-static bool fits(const dtm_stage_chooser *c, const trial *t) { return c->memory <= 0 || t->most <= c->memory; }
+static bool fits(const dtm_stage_chooser *c, const trial *t) { return t->arena && (c->memory <= 0 || t->most <= c->memory); }
 
 /* Of what was tried and fits the quickest, the first of those that are as quick; NULL: nothing fits. */
 static const trial *best_tried(const dtm_stage_chooser *c) {
@@ -152,7 +152,9 @@ static const dtm_stage_choice *choose_cut(dtm_stage_chooser *c, bool *stands) {
     if (c->s.rule->n_stages || c->problem.units <= 1) return given_choice(c);
     bool fitting = stage_balance(&c->s, c->copies, &c->problem, c->seen);
     const dtm_stage_choice *choice = balanced_choice(c), *least;
-    if (c->memory <= 0 || (fitting && tried(c, choice))) return choice;
+    const trial *known = tried(c, choice);
+    if (c->memory <= 0) return choice;
+    if (fitting && known) return known->choice;
     const trial *best = best_tried(c);
     if (!fitting) { /* the cut that needs least memory tells whether any does not need too much */
         if (is_hopeless(c)) return choice;
@@ -367,7 +369,7 @@ const dtm_stage_choice *dtm_stage_choose(dtm_stage_chooser *c, bool *stands) {
     return c->automatic ? choose_timeline(c, stands) : choose_cut(c, stands);
 }
 
-void dtm_stage_tried(dtm_stage_chooser *c, const dtm_stage_choice *choice, const double *arena, double step) {
+bool dtm_stage_tried(dtm_stage_chooser *c, const dtm_stage_choice *choice, const double *arena, double step) {
     size_t ranks = (size_t)c->s.n_ranks;
     double *copy = dtm_arena_alloc(c->s.scratch, ranks * sizeof *copy), most = 0;
     for (size_t r = 0; arena && r < ranks; r++) {
@@ -375,11 +377,14 @@ void dtm_stage_tried(dtm_stage_chooser *c, const dtm_stage_choice *choice, const
         most = fmax(most, arena[r]);
     }
     c->trials[c->n_trials++] = (trial){choice, arena ? copy : NULL, most, step};
-    if (!arena || c->automatic) return;
+    const trial *best = best_tried(c);
+    bool good = !best || best == &c->trials[c->n_trials - 1] || !c->automatic; /* of cuts the last is the best */
+    if (!arena || c->automatic) return good;
     stage_seen *seen = dtm_arena_alloc(c->s.scratch, sizeof *seen);
     double *beside = dtm_arena_alloc(c->s.scratch, ranks * sizeof *beside);
     stage_modelled(&c->s, &c->problem, choice->copies, beside);
     for (size_t r = 0; r < ranks; r++) beside[r] = arena[r] - (c->memory - c->problem.memory) - beside[r];
     *seen = (stage_seen){c->seen, choice->copies, beside};
     c->seen = seen;
+    return good;
 }
