@@ -38,6 +38,7 @@ void dtm_lower_collective(dtm_generator *g, dtm_op op) {
         *places[i] = bytes[i] < 0 ? -1 : at;
         if (bytes[i] > 0) at += dtm_storage_round(bytes[i]);
     }
+    if (apart && dtm_workspace_copies(module_of(g), op) > 1) made.stage_stride = dtm_storage_round(dtm_workspace_bytes(module_of(g), op));
     if (staging.in_result) made.stage_in = DTM_PLAN_IN_OUTPUT;
     dtm_plan_instruction *instruction = dtm_emit(g, op, DTM_PLAN_COLLECTIVE, DTM_PLAN_NETWORK);
     instruction->collective = made;

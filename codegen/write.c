@@ -186,8 +186,8 @@ static void write_collective(dtm_text *out, const dtm_plan_collective *c) {
     dtm_text_printf(out, ".collective = {DTM_COLLECTIVE_%s, DTM_ALGORITHM_%s, DTM_PLAN_%s, %s, 0x%x, %u, (const dtm_plan_tensor[]){",
                     collectives[c->kind], algorithms[c->algorithm], dtypes[c->dtype], c->max ? "true" : "false", c->axes, c->count);
     for (uint32_t i = 0; i < c->count; i++) dtm_text_printf(out, "%s{%u, %u}", i ? ", " : "", c->tensors[i].input, c->tensors[i].output);
-    dtm_text_printf(out, "}, .stage_in = %lld, .stage_out = %lld, .scratch = %lld", (long long)c->stage_in, (long long)c->stage_out,
-                    (long long)c->scratch);
+    dtm_text_printf(out, "}, .stage_in = %lld, .stage_out = %lld, .scratch = %lld, .stage_stride = %lld", (long long)c->stage_in, (long long)c->stage_out,
+                    (long long)c->scratch, (long long)c->stage_stride);
     if (c->members.count) {
         dtm_text_printf(out, ", .members = ");
         list(out, &c->members);

@@ -143,7 +143,7 @@ static under_way under_way_of(const dtm_module *module, const dtm_order *order, 
     dtm_op early = dtm_early_place(module, op), started = early ? loop_apart_from(module, early, op) : 0;
     dtm_op stands = early ? loop_apart_from(module, op, early) : 0;
     under_way u = {op, order->begin[op], order->begin[started ? started : early ? early : op], touched_by(module, order, users, op), 0,
-                   dtm_storage_round(dtm_workspace_bytes(module, op))};
+                   dtm_storage_round(dtm_workspace_bytes(module, op)) * dtm_workspace_copies(module, op)};
     if (u.to < 0) { /* one of each copy */
         dtm_op around = early ? 0 : loop_apart_from(module, op, 0);
         if (around) u.from = order->begin[around];

@@ -339,6 +339,17 @@ int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op) {
     return bytes;
 }
 
+int64_t dtm_workspace_copies(const dtm_module *module, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    int64_t copies = 1;
+    if (!dtm_runs_collective(data->kind) || !dtm_is_apart(module, op) || !dtm_along_pipeline(module, data)) return 1;
+    dtm_staging staging = dtm_staging_of(module, op);
+    if (staging.in_bytes < 0 && staging.out_bytes < 0) return 1;
+    for (dtm_op at = dtm_enclosing(module, op, DTM_OP_REPEAT); at; at = dtm_enclosing(module, at, DTM_OP_REPEAT))
+        copies *= module->ops[at].attributes.copies;
+    return copies;
+}
+
 int64_t dtm_workspace_most(const dtm_module *module, bool communication_only) {
     int64_t most = 0;
     for (dtm_op op = 1; op < module->n_ops; op++) {

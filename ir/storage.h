@@ -124,6 +124,9 @@ size_t dtm_products_in_steps(const dtm_module *module, dtm_op op, dtm_op *first)
 /* Whether a product may be one of them, by the rows that it reads or makes, wherever it stands. */
 bool dtm_may_step(const dtm_module *module, dtm_op collective, dtm_op product);
 
+/* Whether each copy of the repeats around a collective has a workspace of its own: its ranks have programs of their own, so that one
+ * rank may come to the next copy long before others have come to this one. How many copies; 1: they share one. */
+int64_t dtm_workspace_copies(const dtm_module *module, dtm_op op);
 /* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */
 int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op);
 int64_t dtm_workspace_most(const dtm_module *module, bool communication_only);

@@ -144,10 +144,6 @@ static void check_apart(verifier *v, dtm_op self) {
     const dtm_op_data *op = dtm_op_get(v->module, self);
     if (!dtm_is_apart(v->module, self)) return;
     bool along = dtm_along_pipeline(v->module, op);
-    dtm_staging staging = dtm_staging_of(v->module, self);
-    if (along && (staging.in_bytes >= 0 || staging.out_bytes >= 0) && dtm_enclosing(v->module, self, DTM_OP_REPEAT))
-        BREAK(v, op, 505, "%s is carried out apart, along a pipeline, in a repeat, and is packed: the next copy would have to wait for other "
-                          "ranks", verify_title(v, op));
     if (along && !dtm_early_place(v->module, self))
         BREAK(v, op, 505, "%s is carried out apart, along a pipeline, and nothing of it is made in another region", verify_title(v, op));
     if (dtm_early_place(v->module, self)) return;

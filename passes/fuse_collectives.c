@@ -10,6 +10,7 @@
  * A collective waits in its region's open bucket as long as nothing reads a member's result: the bucket stands where
  * its last member stood. Once something has read one, the bucket's place is fixed, and a later collective joins it only
  * if its operands stand before that place. */
+#include "ir/calls.h"
 #include "ir/fault.h"
 #include "ir/storage.h"
 #include "passes/cost.h"
@@ -39,15 +40,54 @@ typedef struct buckets {
     dtm_value *joined;  /* by value as they were: what a bucket makes in its place, or 0 */
 } buckets;
 
-/* Sums along a pipeline stay as they are, each to be started when its operand is complete: its ranks have programs of their own,
- * and what one packs for a copy of a repeat would have to be gone before the next, when the others may not have come to it. So do
- * sums that these go on from (dtm_goes_on_from). */
+/* The region of the loop over microbatches in which a value of a sum along a pipeline is complete; 0: in none, or what sets it is
+ * another collective. */
+static dtm_op completed_in(const dtm_module *module, dtm_value value) {
+    dtm_op def = module->values[dtm_root_of(module, value)].def;
+    return def && !dtm_is_collective(module->ops[def].kind) ? dtm_called_region(module, def) : 0;
+}
+
+/* Whether a sum is over the two ranks that the stage of a region lies on: both have the same of it in their programs. */
+static bool is_of_both_ways(const dtm_module *module, dtm_op sum, dtm_op region) {
+    dtm_op loop = dtm_ordered_loop(module, region);
+    if (!loop || dtm_loop_placement(module, loop) != DTM_PLACE_BIDIRECTIONAL) return false;
+    int64_t ranks = module->settings.mesh.axes[module->settings.pipeline.axis].size, members = 0;
+    int64_t stage = (int64_t)module->ops[region].attributes.number[DTM_REGION_STAGE];
+    for (int64_t r = 0; r < ranks; r++) members += dtm_is_member(module, &module->ops[sum], r);
+    return members == 2 && dtm_is_member(module, &module->ops[sum], stage) && dtm_is_member(module, &module->ops[sum], ranks - 1 - stage);
+}
+
+/* Sums along a pipeline over the two ranks of a stage go with those that are complete in the same call. Others, of weights that several
+ * stages have, which ranks complete in other calls, stay as they are, each to be started when its operand is complete; so do sums that
+ * go on from others (dtm_goes_on_from), and those others. */
 static void mark_unbucketed(const dtm_module *module, bool *stays) {
     for (dtm_op op = 1; op < module->n_ops; op++) {
         const dtm_op_data *data = &module->ops[op];
         if (!data->region || !dtm_is_collective(data->kind) || !dtm_along_pipeline(module, data)) continue;
-        for (uint32_t i = 0; i < data->n_operands; i++) stays[module->values[dtm_root_of(module, data->operands[i])].def] = true;
-        stays[op] = true;
+        for (uint32_t i = 0; i < data->n_operands; i++) {
+            dtm_op region = completed_in(module, data->operands[i]);
+            if (region && is_of_both_ways(module, op, region)) continue;
+            stays[module->values[dtm_root_of(module, data->operands[i])].def] = true;
+            stays[op] = true;
+        }
+    }
+}
+
+/* What sums along a pipeline in a region take, names of what is complete before it, comes to its begin: so that one may join others
+ * that stand before it. */
+static void lift_terms(dtm_module *module, dtm_region region, const bool *stays) {
+    size_t n = module->regions[region].n_ops, at = 0;
+    while (at < n && module->ops[module->regions[region].ops[at]].kind == DTM_OP_CARRY) at++;
+    for (size_t i = at; i < n; i++) {
+        dtm_op op = module->regions[region].ops[i];
+        const dtm_op_data *sum = &module->ops[op];
+        if (sum->body) lift_terms(module, sum->body, stays);
+        if (sum->kind != DTM_OP_ALL_REDUCE || sum->n_operands != 1 || stays[op] || !dtm_along_pipeline(module, sum)) continue;
+        dtm_op term = module->values[sum->operands[0]].def;
+        const dtm_op_data *data = &module->ops[term];
+        dtm_op from = data->n_operands ? module->values[data->operands[0]].def : 0;
+        if (data->kind != DTM_OP_AS_TERM || data->region != region || !from || module->ops[from].region == region) continue;
+        if (dtm_called_region(module, from)) dtm_op_move(module, term, region, (int64_t)at++);
     }
 }
 
@@ -60,6 +100,9 @@ static bool is_bucketed(const buckets *all, dtm_op op) {
 static bool same_kind(const dtm_module *module, dtm_op a, dtm_op b) {
     const dtm_op_data *x = &module->ops[a], *y = &module->ops[b];
     const dtm_type_data *p = dtm_value_type(module, x->operands[0]), *q = dtm_value_type(module, y->operands[0]);
+    bool along = dtm_along_pipeline(module, x) || dtm_along_pipeline(module, y);
+    if (along && (x->attributes.members != y->attributes.members || completed_in(module, x->operands[0]) != completed_in(module, y->operands[0])))
+        return false;
     return x->kind == y->kind && x->attributes.axes == y->attributes.axes && p->dtype == q->dtype &&
            (p->max != 0) == (q->max != 0);
 }
@@ -206,6 +249,7 @@ bool dtm_pass_fuse_collectives(dtm_module *module) {
     pass.position = dtm_arena_alloc(scratch, module->n_ops * sizeof *pass.position);
     pass.stays = dtm_arena_alloc(scratch, module->n_ops * sizeof *pass.stays);
     mark_unbucketed(module, pass.stays);
+    lift_terms(module, module->body, pass.stays);
     pass.joined = dtm_arena_alloc(scratch, n_values * sizeof *pass.joined);
     bucket_region(&pass, module->body);
     read_joined(module, pass.joined, n_values);

@@ -31,7 +31,7 @@ static double most_of(const dtm_module *module, dtm_op op) {
     for (dtm_op at = dtm_enclosing(module, op, DTM_OP_NONE); at; at = dtm_enclosing(module, at, DTM_OP_NONE))
         if (dtm_is_loop(module->ops[at].kind)) copies *= (double)module->ops[at].attributes.copies + 1;
     uint32_t parts = data->n_results > MOST_PARTS ? data->n_results : MOST_PARTS;
-    return copies * (parts * largest + BYTES_OF_CHUNKS) + scratch + (double)dtm_workspace_bytes(module, op);
+    return copies * (parts * largest + BYTES_OF_CHUNKS) + scratch + (double)dtm_workspace_bytes(module, op) * (double)dtm_workspace_copies(module, op);
 }
 
 static double most_bytes(const dtm_module *module) {

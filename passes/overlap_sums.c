@@ -48,13 +48,6 @@ static int64_t stage_around(const dtm_module *rank, dtm_op op) {
     return region ? (int64_t)rank->ops[region].attributes.number[DTM_REGION_STAGE] : -1;
 }
 
-/* What one packs for a copy of a repeat would have to be gone before the next one is, when the others may not have come to it. */
-static bool may_start(const dtm_module *rank, dtm_op op) {
-    dtm_staging staging = dtm_staging_of(rank, op);
-    bool packs = staging.in_bytes >= 0 || staging.out_bytes >= 0;
-    return dtm_early_place(rank, op) && !(packs && dtm_enclosing(rank, op, DTM_OP_REPEAT));
-}
-
 static void find_sums(chooser *c, bool *const *may) {
     for (size_t r = 0; r < c->module->n_ranks; r++) {
         dtm_module *rank = c->module->ranks[r];
@@ -62,7 +55,7 @@ static void find_sums(chooser *c, bool *const *may) {
         for (size_t i = 0; i < ops.count; i++) {
             dtm_op op = ops.items[i];
             const dtm_op_data *data = &rank->ops[op];
-            if (data->kind != DTM_OP_ALL_REDUCE || !dtm_along_pipeline(rank, data) || !may_start(rank, op)) continue;
+            if (data->kind != DTM_OP_ALL_REDUCE || !dtm_along_pipeline(rank, data) || !dtm_early_place(rank, op)) continue;
             shared_sum *sum = sum_of(c, rank, op);
             int64_t stage = stage_around(rank, dtm_early_place(rank, op));
             sum->on[r] = op;
@@ -123,11 +116,14 @@ static int stream_of(const chooser *c, size_t i) {
 }
 
 static double bytes_of(const chooser *c, size_t i) {
+    double bytes = 0;
     for (size_t r = 0; r < c->module->n_ranks; r++) {
         const dtm_module *rank = c->module->ranks[r];
-        if (c->sums[i].on[r]) return (double)dtm_local_bytes_max(rank, rank->values[rank->ops[c->sums[i].on[r]].results[0]].type);
+        const dtm_op_data *data = &rank->ops[c->sums[i].on[r]];
+        for (uint32_t k = 0; k < data->n_results; k++) bytes += (double)dtm_local_bytes_max(rank, rank->values[data->results[k]].type);
+        if (bytes > 0) return bytes;
     }
-    return 0;
+    return bytes;
 }
 
 static void leave(const chooser *c, size_t i) {

@@ -278,9 +278,18 @@ static dtm_string name_of(const walker *r, const deed *d) {
     return d->kind == SUMS ? dtm_value_get(r->module, get(r, d->op)->results[0])->name : get(r, d->op)->attributes.name;
 }
 
+/* Whether two sums make what is of one name. */
+static bool same_sum(const walker *a, dtm_op x, const walker *b, dtm_op y) {
+    const dtm_op_data *one = get(a, x), *other = get(b, y);
+    bool same = one->n_results == other->n_results;
+    for (uint32_t i = 0; same && i < one->n_results; i++)
+        same = dtm_value_get(a->module, one->results[i])->name == dtm_value_get(b->module, other->results[i])->name;
+    return same;
+}
+
 static bool same_meeting(const walker *a, const deed *x, const walker *b, const deed *y) {
     if (!y || x->kind != y->kind || x->members != y->members) return false;
-    return x->kind == SUMS ? name_of(a, x) == name_of(b, y) : get(a, x->op)->attributes.copies == get(b, y->op)->attributes.copies;
+    return x->kind == SUMS ? same_sum(a, x->op, b, y->op) : get(a, x->op)->attributes.copies == get(b, y->op)->attributes.copies;
 }
 
 /* The first rank that does not come to what r is at; all others do: as many as there are. */
@@ -337,7 +346,7 @@ static bool same_way(const walker *a, dtm_op x, const walker *b, dtm_op y) {
 static bool same_under_way(const walker *a, const under_way *x, const walker *b, const under_way *y) {
     bool same = y && x->members == y->members && x->count == y->count;
     for (size_t i = 0; same && i < x->count; i++)
-        same = same_way(a, x->sums[i], b, y->sums[i]) && dtm_value_get(a->module, get(a, x->sums[i])->results[0])->name == dtm_value_get(b->module, get(b, y->sums[i])->results[0])->name &&
+        same = same_way(a, x->sums[i], b, y->sums[i]) && same_sum(a, x->sums[i], b, y->sums[i]) &&
                dtm_copies(a->module, get(a, x->sums[i])->results[0]) == dtm_copies(b->module, get(b, y->sums[i])->results[0]);
     return same;
 }

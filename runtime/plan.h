@@ -284,6 +284,7 @@ typedef struct dtm_plan_collective {
     uint32_t count;
     const dtm_plan_tensor *tensors;
     int64_t stage_in, stage_out, scratch; /* offsets in the arena; -1: none needed */
+    int64_t stage_stride; /* of one that is carried out apart: all three are so many bytes further for each copy; 0: copies share them */
     dtm_plan_list members; /* along a pipeline's axis: the coordinates that take part, ascending; none: all */
 } dtm_plan_collective;
 

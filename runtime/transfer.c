@@ -211,11 +211,13 @@ typedef struct place {
     void *scratch;
 } place;
 
-static place place_of(const dtm_rank *rank, const dtm_plan_collective *c) {
+/* In the copy of a loop. */
+static place place_of(const dtm_rank *rank, const dtm_plan_collective *c, uint32_t loop) {
     uint32_t in_place = c->stage_in == DTM_PLAN_IN_OUTPUT ? c->tensors[0].output : c->tensors[0].input;
-    return (place){c->stage_in < 0 ? dtm_rank_buffer(rank, in_place) : rank->arena + c->stage_in,
-                   c->stage_out < 0 ? dtm_rank_buffer(rank, c->tensors[0].output) : rank->arena + c->stage_out,
-                   c->scratch < 0 ? NULL : rank->arena + c->scratch};
+    char *arena = rank->arena + c->stage_stride * (c->stage_stride && !dtm_fault(107) ? rank->copies[loop] : 0);
+    return (place){c->stage_in < 0 ? dtm_rank_buffer(rank, in_place) : arena + c->stage_in,
+                   c->stage_out < 0 ? dtm_rank_buffer(rank, c->tensors[0].output) : arena + c->stage_out,
+                   c->scratch < 0 ? NULL : arena + c->scratch};
 }
 
 static void prepare(dtm_rank *rank, uint32_t instruction, const place *at, bool packs) {
@@ -234,7 +236,7 @@ static dtm_reduce_type type_of(const dtm_plan_collective *c) {
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
-    place at = place_of(rank, c);
+    place at = place_of(rank, c, t->loop);
     bool ok;
     prepare(rank, instruction, &at, true);
     switch (c->kind) {
@@ -270,7 +272,7 @@ bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_r
     dtm_transfer *t = &rank->transfers[instruction];
     *going = dtm_group_members(t->group) > 1;
     if (!*going) return true; /* it is run in one go */
-    place at = place_of(rank, c);
+    place at = place_of(rank, c, t->loop);
     bool ok;
     prepare(rank, instruction, &at, !in_steps);
     if (in_steps) dtm_group_step(t->group);
@@ -290,7 +292,7 @@ bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_r
 bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *request, dtm_status *status) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
-    place at = place_of(rank, c);
+    place at = place_of(rank, c, t->loop);
     if (!dtm_collective_wait(request, status)) return false;
     if (c->stage_out >= 0) unpack(rank, c, t, at.out);
     return true;
@@ -310,7 +312,7 @@ bool dtm_start_apart(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
     const dtm_plan_collective *c = &at->collective;
     dtm_transfer *t = &rank->transfers[instruction];
-    bool staged = c->stage_in >= 0 || c->stage_out >= 0, going;
+    bool staged = (c->stage_in >= 0 || c->stage_out >= 0) && !c->stage_stride, going; /* the copy before has the same place */
     if (staged && !dtm_wait_event(rank, at->records, status)) return false;
     dtm_transfer *before = at->after ? &rank->transfers[rank->events[at->after]] : NULL;
     dtm_collective_request *next = &t->apart[t->n_apart], *last = before && before->n_apart ? &before->apart[before->n_apart - 1] : NULL;
