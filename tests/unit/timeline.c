@@ -317,10 +317,10 @@ static void test_not_defined(void) {
          "   help: gpipe, 1f1b, interleaved, zbh1, zbv, dualpipe, dualpipev or auto\n"},
         {"gpipe", 4, 0, 0, "error[E0902]: a pipeline has at least one rank, one microbatch and one chunk\n"},
         {"gpipe", 60000, 60000, 0, "error[E0902]: a pipeline has at most 4096 ranks, not 60000\n"
-         "   help: 4096 ranks and microbatches = 42\n"},
+         "   help: 4096 ranks and microbatches = 341\n"},
         {"gpipe", 4000, 60000, 0,
          "error[E0902]: 60000 microbatches on 4000 ranks are more tasks than a timeline can have\n"
-         "   help: microbatches = 43\n"},
+         "   help: microbatches = 349\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dtm_context *context = dtm_context_create();
@@ -389,14 +389,14 @@ static void test_text(void) {
         {"F0 B0\n", "t:1:1: error[E0901]: a timeline begins with a line such as `# 1f1b P=4 M=8 V=1 placement=single`\n"},
         {"# t P=2 M=2\n", "t:1:1: error[E0901]: the first line of a timeline says P=.., M=.., V=.. (each at least 1) and "
                           "placement=single, loop, v or bidir\n"},
-        {"# t P=2 M=x V=1 placement=loop\n", "t:1:9: error[E0901]: M is a whole number from 1 to 4096\n"},
+        {"# t P=2 M=x V=1 placement=loop\n", "t:1:9: error[E0901]: M is a whole number from 1 to 1048576\n"},
         {"# t P=2 M=2 V=1 placement=ring\n", "t:1:17: error[E0901]: placement is single, loop, v or bidir\n"},
         {"# t P=2 M=2 V=2 placement=single\n", "t:1:1: error[E0901]: placement=single has V=1: one stage a rank\n"},
         {"# t P=2 M=2 V=1 placement=bidir\n",
          "t:1:1: error[E0901]: placement=bidir has V=2: each rank holds a stage for either direction\n"},
-        {"# t P=60000 M=60000 V=1 placement=single\n", "t:1:1: error[E0901]: a timeline has at most 4096 microbatches, not 60000\n"},
+        {"# t P=60000 M=2000000 V=1 placement=single\n", "t:1:1: error[E0901]: a timeline has at most 1048576 microbatches, not 2000000\n"},
         {"# t P=60000 M=600 V=1 placement=single\n",
-         "t:1:1: error[E0901]: a timeline has at most 524288 tasks, three for each of P x V x M\n"},
+         "t:1:1: error[E0901]: a timeline has at most 4194304 tasks, three for each of P x V x M\n"},
         {HEAD "F0 X1\n", "t:2:4: error[E0901]: a task is expected: F, B, I or W, a microbatch, and a chunk: F3, B0.1\n"},
         {HEAD "F0 F1B0\n", "t:2:4: error[E0901]: a task is expected: F, B, I or W, a microbatch, and a chunk: F3, B0.1\n"},
         {HEAD "F0 F2\n", "t:2:4: error[E0901]: microbatch 2 of 2 (they count from 0)\n"},

@@ -1,0 +1,26 @@
+#!/bin/sh
+# What `dtmc` takes to compile examples/llama3-405b.dtm on { pp = 16, dp = 128, tp = 8 }, 32 microbatches, up to plan and kernels as C:
+# wall time, the least of ROUNDS, and memory. (CC=true: the C compiler, which does not know of layers either, has nothing to do.)
+#
+#   DTMC=build/release/frontend/dtmc sh bench/compile.sh [ROUNDS]
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+dtmc=$(realpath "${DTMC:-$root/build/release/frontend/dtmc}")
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+{
+    sed '/^mesh/d; /^parallel/,/^}/d; s/^dim B = 2048/dim B = 4096/; s,"models,"'"$root"'/examples/models,; s,"machines,"'"$root"'/examples/machines,' \
+        "$root/examples/llama3-405b.dtm"
+    echo 'mesh { pp = 16, dp = 128, tp = 8 }'
+    echo 'parallel { pp splits layer with schedule = 1f1b, microbatches = 32; dp splits B; tp splits H, G, F, V, S }'
+} >"$tmp/big.dtm"
+echo '| schedule | layers | seconds | of the processor | MB |'
+echo '|---|---:|---:|---:|---:|'
+for schedule in 1f1b interleaved dualpipev; do
+    for layers in 126 252; do
+        for round in $(seq "${1:-5}"); do
+            CC=true /usr/bin/time -f "%e %U %S %M" "$dtmc" build "$tmp/big.dtm" --set schedule=$schedule -D layers=$layers -o "$tmp/out" \
+                2>&1 >/dev/null | tail -n 1
+        done | sort -g | awk -v s=$schedule -v l=$layers 'NR == 1 { printf "| %s | %d | %.2f | %.2f | %.0f |\n", s, l, $1, $2 + $3, $4 / 1024 }'
+    done
+done
