@@ -88,8 +88,7 @@ static const char *hidden_by_pairs(const explainer *e, dtm_op loop, dtm_op regio
         paired += calls.items[i].region == region && calls.items[i].end > calls.items[i].begin;
     }
     if (!paired) return "nothing";
-    return dtm_arena_printf(e->scratch, "the other part of %zu pair%s in %zu call%s", paired, dtm_plural((int64_t)paired), all,
-                            dtm_plural((int64_t)all));
+    return dtm_arena_printf(e->scratch, "the pass of another microbatch, in %zu of %zu call%s", paired, all, dtm_plural((int64_t)all));
 }
 
 /* "2 products that read it, in steps both ways" */
