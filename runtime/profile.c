@@ -124,3 +124,55 @@ void dtm_profile_print(const dtm_rank *rank, int64_t steps, double seconds) {
     print_operators(rank, steps, seconds);
     printf("\nsent by this rank: %.0f bytes a step\n", (double)dtm_comm_sent_bytes(rank->comm) / (double)steps);
 }
+
+/* ---- of a pipeline: all its stages ---- */
+
+typedef struct stage_time {
+    double computing, predicted, between; /* seconds of all steps: kernels, what the model says of them, collectives and messages */
+    int64_t rank;
+} stage_time;
+
+static stage_time time_of(const dtm_rank *rank) {
+    stage_time t = {.rank = dtm_comm_rank(rank->comm)};
+    for (uint32_t i = 0; i < rank->plan->n_instructions; i++) {
+        const dtm_plan_instruction *at = &rank->plan->instructions[i];
+        const dtm_profile_entry *is = &rank->profile[i];
+        if (at->category == DTM_PLAN_NETWORK) {
+            t.between += is->seconds;
+        } else {
+            t.computing += is->seconds;
+            t.predicted += at->seconds * (double)is->runs;
+        }
+    }
+    return t;
+}
+
+static void print_stages(const dtm_rank *rank, const stage_time *slowest, int64_t n, int64_t steps) {
+    const double ms = 1e3 / (double)steps;
+    printf("\nalong %s, a step of the rank that computes longest at each coordinate\n", rank->plan->axes[rank->plan->stage_axis].name);
+    for (int64_t c = 0; c < n; c++)
+        printf("  %3lld  rank %-5lld computes %9.3f ms %9.3f ms predicted, between ranks %9.3f ms\n", (long long)c,
+               (long long)slowest[c].rank, ms * slowest[c].computing, ms * slowest[c].predicted, ms * slowest[c].between);
+}
+
+bool dtm_profile_print_stages(const dtm_rank *rank, int64_t steps, dtm_status *status) {
+    if (!rank->profile || !rank->plan->n_stages || steps <= 0) return true;
+    dtm_group *world = dtm_comm_world(rank->comm);
+    int64_t n = rank->plan->axes[rank->plan->stage_axis].size, coordinates[DTM_PLAN_AXES];
+    stage_time own = time_of(rank), *slowest = calloc((size_t)n, sizeof *slowest);
+    if (!slowest) dtm_status_fail(status, "out of memory for the profile");
+    bool ok = dtm_comm_agree(rank->comm, status);
+    dtm_group_label(world, "gathering the profile");
+    if (ok && own.rank != 0) ok = dtm_send(world, 0, &own, sizeof own, status);
+    for (int r = 0; ok && own.rank == 0 && r < dtm_comm_size(rank->comm); r++) {
+        stage_time of = own;
+        ok = r == 0 || dtm_receive(world, r, &of, sizeof of, status);
+        dtm_coordinates_of(rank->plan, r, coordinates);
+        stage_time *at = &slowest[coordinates[rank->plan->stage_axis]];
+        if (of.computing > at->computing) *at = of;
+    }
+    dtm_group_label(world, NULL);
+    if (ok && own.rank == 0) print_stages(rank, slowest, n, steps);
+    free(slowest);
+    return ok;
+}

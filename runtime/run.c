@@ -216,6 +216,7 @@ static bool finish(session *s, dtm_status *status) {
         printf("replicas: %lld comparison%s, equal in every bit\n", (long long)rank->replicas_compared,
                rank->replicas_compared == 1 ? "" : "s");
     if (is_first(s)) dtm_profile_print(rank, s->steps, s->seconds);
+    if (!dtm_profile_print_stages(rank, s->steps, status)) return false;
     fflush(stdout);
     return true;
 }
