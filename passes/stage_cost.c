@@ -6,6 +6,7 @@
 #include "passes/cost.h"
 #include "passes/ledger.h"
 #include "passes/schedule.h"
+#include "passes/step_time.h"
 
 #include <string.h>
 
@@ -249,6 +250,7 @@ dtm_timeline_costs dtm_stage_costs(const dtm_module *module, dtm_arena *arena) {
         if (!all.slots || slots < all.slots) all.slots = slots;
         if (!all.buffers || buffers < all.buffers) all.buffers = buffers;
     }
+    if (all.slots) all.sums = dtm_step_sums(module, places, arena, &all.n_sums);
     return all;
 }
 

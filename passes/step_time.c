@@ -194,22 +194,36 @@ static void carry_out(jobs *all, double *carried_out) {
     }
 }
 
-/* In the last call of its region, counted from that call's end. */
-static job job_of(const rank_rows *w, size_t thing, const dtm_rank_order *order, const dtm_rank_times *times, double begin) {
+/* Where a thing starts in the last call of its region. */
+typedef struct start_place {
+    size_t operation; /* SIZE_MAX: in no call */
+    double before;    /* seconds from the first copy's start to the end of the operation */
+    double span, copies;
+} start_place;
+
+static start_place start_of(const rank_rows *w, size_t thing, const dtm_rank_order *order) {
     dtm_op apart = w->apart[thing], region = dtm_called_region(w->module, w->early[apart]);
-    job made = {thing, 0, begin + times->last, begin + times->last, 1, w->times[apart], 0, 0}; /* a loop without an order: at its end */
-    if (!region) return made;
+    start_place none = {SIZE_MAX, 0, 0, 1};
+    if (!region) return none;
     const dtm_op_data *data = get(w, region);
     place all = {0}, to = {.op = w->early[apart], .copies = 1};
     double whole = seconds_of(w, data->body, &all), until = seconds_of(w, data->body, &to);
-    for (dtm_op at = w->early[apart]; (at = dtm_enclosing(w->module, at, DTM_OP_REPEAT));) made.repeat = at;
-    for (size_t i = order->count; i-- > 0;) {
-        if (!calls(data, &order->operations[i])) continue;
-        made.first = begin + times->end[i] - whole + until;
-        made.last = made.first + (to.copies - 1) * to.between;
-        made.copies = to.copies;
-        return made;
-    }
+    for (size_t i = order->count; i-- > 0;)
+        if (calls(data, &order->operations[i])) return (start_place){i, whole - until, (to.copies - 1) * to.between, to.copies};
+    return none;
+}
+
+/* Counted from the end of that call. */
+static job job_of(const rank_rows *w, size_t thing, const dtm_rank_order *order, const dtm_rank_times *times, double begin) {
+    dtm_op apart = w->apart[thing];
+    job made = {thing, 0, begin + times->last, begin + times->last, 1, w->times[apart], 0, 0}; /* a loop without an order: at its end */
+    start_place start = start_of(w, thing, order);
+    if (dtm_called_region(w->module, w->early[apart]))
+        for (dtm_op at = w->early[apart]; (at = dtm_enclosing(w->module, at, DTM_OP_REPEAT));) made.repeat = at;
+    if (start.operation == SIZE_MAX) return made;
+    made.first = begin + times->end[start.operation] - start.before;
+    made.last = made.first + start.span;
+    made.copies = start.copies;
     return made;
 }
 
@@ -291,12 +305,119 @@ static void carry_out_sums(loop_sums *sums, const rank_rows *w, step_walk *walk,
     }
 }
 
+/* ---- what goes the ways of messages ---- */
+
+/* What is under way of a collective at a time, and so many pieces at most: more would tell of less than a five hundredth of its time. */
+enum { BYTES_UNDER_WAY = 512 << 10, MOST_PIECES = 512 };
+
+typedef struct sum_list {
+    dtm_timeline_sum *items;
+    size_t count, capacity;
+} sum_list;
+
+static dtm_timeline_sum new_sum(const rank_rows *w, size_t thing, const start_place *start, size_t most, dtm_arena *arena) {
+    dtm_op op = w->apart[thing];
+    dtm_collective_cost cost = dtm_collective_cost_of(w->module, op);
+    double sent = start->copies * (double)cost.sent, rounds = (double)dtm_collective_rounds(cost.kind, cost.algorithm, (int)cost.group);
+    double piece = fmin(BYTES_UNDER_WAY, (double)cost.sent / fmax(1, rounds));
+    dtm_timeline_sum sum = {.span = start->span, .copies = start->copies, .time = start->copies * w->times[op]};
+    sum.way = fmin(sum.time, sent / cost.link.bandwidth);
+    sum.pieces = (int)fmax(1, fmin(MOST_PIECES, piece > 0 ? sent / piece : 1));
+    sum.stream = (int)get(w, op)->attributes.number[DTM_COLLECTIVE_APART];
+    sum.rank = dtm_arena_alloc(arena, most * sizeof *sum.rank);
+    sum.operation = dtm_arena_alloc(arena, most * sizeof *sum.operation);
+    sum.before = dtm_arena_alloc(arena, most * sizeof *sum.before);
+    sum.after = dtm_arena_alloc(arena, most * sizeof *sum.after);
+    return sum;
+}
+
+/* Of sums along the pipeline the one that another rank has added, from 1. */
+static int find_along(const sum_list *sums, const dtm_op_data *const *of, const rank_rows *w, const rank_rows *rows, size_t thing) {
+    const dtm_op_data *own = get(w, w->apart[thing]);
+    dtm_string name = w->module->values[own->results[0]].name;
+    for (size_t i = 0; i < sums->count; i++) {
+        if (!of[i] || of[i]->attributes.members != own->attributes.members) continue;
+        const rank_rows *other = &rows[sums->items[i].rank[0]];
+        if (other->module->values[of[i]->results[0]].name == name) return (int)i + 1;
+    }
+    return 0;
+}
+
+/* `number`: by rank and thing, the sum, from 1; 0: none. */
+static sum_list sums_of(const rank_rows *rows, size_t n_ranks, const dtm_timeline *timeline, int **number, dtm_arena *arena) {
+    sum_list sums = {0};
+    size_t most = 0;
+    for (size_t r = 0; r < n_ranks; r++) most += rows[r].n_apart;
+    const dtm_op_data **of = dtm_arena_alloc(arena, (most + 1) * sizeof *of); /* of a sum along the pipeline: it, on its first rank */
+    dtm_link along = dtm_link_of(rows[0].module, (uint16_t)(1 << rows[0].module->settings.pipeline.axis));
+    for (size_t r = 0; r < n_ranks; r++) number[r] = dtm_arena_alloc(arena, (rows[r].n_apart + 1) * sizeof **number);
+    for (int turn = 0; turn < 2; turn++) /* those along the pipeline go on from others */
+        for (size_t r = 0; r < n_ranks; r++) {
+            const rank_rows *w = &rows[r];
+            for (size_t k = 0; k < w->n_apart; k++) {
+                if (!starts_in_loop(w, k) || is_along(w, k) != (turn != 0)) continue;
+                start_place start = start_of(w, k, &timeline->order[r]);
+                if (start.operation == SIZE_MAX) continue;
+                if (strcmp(dtm_link_of(w->module, get(w, w->apart[k])->attributes.axes).name, along.name) != 0) continue;
+                int found = turn ? find_along(&sums, of, w, rows, k) : 0;
+                if (!found) {
+                    of[sums.count] = turn ? get(w, w->apart[k]) : NULL;
+                    DTM_PUSH(arena, sums.items, sums.count, sums.capacity, new_sum(w, k, &start, turn ? n_ranks : 1, arena));
+                    found = (int)sums.count;
+                }
+                dtm_timeline_sum *sum = &sums.items[found - 1];
+                dtm_op before = dtm_goes_on_from(w->module, w->apart[k]);
+                int n = sum->members++;
+                sum->rank[n] = (int)r;
+                sum->operation[n] = start.operation;
+                sum->before[n] = start.before;
+                sum->after[n] = before && is_apart(w, before) ? number[r][w->thing[before]] - 1 : -1;
+                number[r][k] = found;
+            }
+        }
+    return sums;
+}
+
+const dtm_timeline_sum *dtm_step_sums(const dtm_module *module, const dtm_timeline *timeline, dtm_arena *arena, int *count) {
+    dtm_arena *scratch = dtm_arena_create();
+    rank_rows *rows = dtm_arena_alloc(scratch, module->n_ranks * sizeof *rows);
+    int **number = dtm_arena_alloc(scratch, module->n_ranks * sizeof *number);
+    for (size_t r = 0; r < module->n_ranks; r++) rows[r] = rows_of(module->ranks[r], true, module->n_ranks, scratch);
+    sum_list sums = sums_of(rows, module->n_ranks, timeline, number, arena);
+    *count = (int)sums.count;
+    dtm_arena_destroy(scratch);
+    return sums.items;
+}
+
 /* ---- all ranks ---- */
 
 static const job *job_of_op(const jobs *all, const rank_rows *w, dtm_op op) {
     for (size_t i = 0; op && i < all->count; i++)
         if (w->apart[all->items[i].thing] == op) return &all->items[i];
     return NULL;
+}
+
+/* What goes the ways of messages has been carried out when the timeline says so. */
+static void take_ended(const rank_rows *rows, size_t n_ranks, step_walk *walk, const dtm_timeline *timeline,
+                       const dtm_timeline_times *times, double begin, double *sums) {
+    dtm_arena *arena = dtm_arena_create();
+    int **number = dtm_arena_alloc(arena, n_ranks * sizeof *number);
+    if (times->n_sums) sums_of(rows, n_ranks, timeline, number, arena);
+    for (size_t r = 0; r < n_ranks && times->n_sums; r++) {
+        double last[1 + DTM_STREAMS_OF_SUMS] = {0};
+        bool whole[1 + DTM_STREAMS_OF_SUMS] = {true, true, true}; /* all that the stream has is among them */
+        for (size_t k = 0; k < rows[r].n_apart; k++) {
+            int stream = (int)get(&rows[r], rows[r].apart[k])->attributes.number[DTM_COLLECTIVE_APART] - 1;
+            if (!starts_in_loop(&rows[r], k)) continue;
+            if (number[r][k]) *step_walk_done(walk, r, k) = begin + times->sum_ended[number[r][k] - 1];
+            whole[stream] = whole[stream] && number[r][k];
+            last[stream] = fmax(last[stream], *step_walk_done(walk, r, k));
+        }
+        if (whole[0] && last[0] > 0) *step_walk_carried_out(walk, r) = last[0];
+        for (int s = 0; s < DTM_STREAMS_OF_SUMS; s++)
+            if (whole[1 + s] && last[1 + s] > 0) sums[(size_t)s * n_ranks + r] = last[1 + s];
+    }
+    dtm_arena_destroy(arena);
 }
 
 /* `sums`: by stream and rank, when the last of the sums along the pipeline has been carried out. */
@@ -321,6 +442,7 @@ static double run_loop(const rank_rows *rows, size_t n_ranks, step_walk *walk, c
         }
     }
     carry_out_sums(&along, &rows[0], walk, sums);
+    take_ended(rows, n_ranks, walk, timeline, times, begin, sums);
     step_walk_pass_loop(walk);
     return begin;
 }

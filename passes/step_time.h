@@ -13,6 +13,9 @@ typedef struct dtm_step_times {
     size_t visited; /* events of ranks that were looked at */
 } dtm_step_times;
 
+/* What the ranks of a pipeline carry out apart from their loop's operations on, over the same link as messages; in the arena. */
+const dtm_timeline_sum *dtm_step_sums(const dtm_module *module, const dtm_timeline *timeline, dtm_arena *arena, int *count);
+
 /* Of a module after fuse or memory. `timeline` and `times`, its simulation under the stages' costs, are those of a pipeline;
  * NULL: it has none. */
 dtm_step_times dtm_step_predict(const dtm_module *module, const dtm_timeline *timeline, const dtm_timeline_times *times);

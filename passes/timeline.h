@@ -41,6 +41,20 @@ typedef struct dtm_shared_bytes {
     double rank, stage;
 } dtm_shared_bytes;
 
+/* What is carried out apart from a rank's operations from the end of one of them on (gradients that are added up over ranks), and goes
+ * the same ways as messages, piece by piece: between those ranks of the pipeline that take part, or between each and ranks of other
+ * axes that do the same. Those of one stream of a rank go one after another. */
+typedef struct dtm_timeline_sum {
+    int members;
+    int *rank;         /* by member: the rank, */
+    size_t *operation; /* it can begin so long `before` the end of that operation, */
+    double *before;
+    int *after;        /* or goes on, copy by copy, from that other sum; -1: from none */
+    double span;       /* until the last of `copies` can begin, which come evenly */
+    double copies, time, way; /* all copies, by themselves; and of that as long as their bytes have the ways */
+    int pieces, stream;
+} dtm_timeline_sum;
+
 typedef struct dtm_timeline_costs {
     int stages;
     const dtm_stage_cost *stage;
@@ -52,6 +66,8 @@ typedef struct dtm_timeline_costs {
     bool turns;                /* the parts of a pair take turns, F first: it begins when what F needs is there, the other part
                                   may come later, and what F makes is sent when it ends. Else both begin and end together */
     bool divided;              /* a B is its I, and then its W: what it makes is sent when the I ends */
+    int n_sums;
+    const dtm_timeline_sum *sums; /* NULL: none */
     int n_shared;                 /* what `shares` of stages tells of; what each stage has of it for itself is in its `held` */
     const dtm_shared_bytes *shared;
 } dtm_timeline_costs;
@@ -90,6 +106,8 @@ typedef struct dtm_message_times {
 typedef struct dtm_timeline_times {
     dtm_rank_times *rank;
     dtm_message_times *message; /* by the number of the task that makes it */
+    int n_sums;
+    double *sum_ended;          /* by sum; NAN: never */
     double makespan;
     double bubble;       /* idle share of all ranks' time */
     double worst_bubble; /* of the rank that is idle most */

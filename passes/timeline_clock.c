@@ -4,7 +4,8 @@
  *     as many as there are slots, and for one more whenever a message of the channel has been used up;
  *   - it then has the way out of its rank and the way into the other for itself, once both are free, as long as its bytes take; and is
  *     there after the link's latency. Those that can move first are first at both, and wait for both;
- *   - before a rank makes a result that is to be sent, the one `buffers` before it has left.
+ *   - before a rank makes a result that is to be sent, the one `buffers` before it has left;
+ *   - sums that are carried out beside it take both ways of their ranks piece by piece, and messages come in between.
  *
  *     out of rank 0   F0|F1|F2|..                    F3: rank 1 has two slots, and has used F0
  *     into rank 1     F0|F1|..                       (|: after so many bytes; what is there is there a latency later)
@@ -19,10 +20,31 @@
 
 /* A part of a rank's operation ends, the last of them the operation. */
 enum { FIRST = 1, SECOND = 2 };
+/* Or a rank comes to a sum, or (rank -1) a piece of a sum has moved (`made`), or the next one can. */
 typedef struct event {
     double time;
     int rank, made; /* made: the results of these of its tasks are there */
+    int sum;        /* from 1; 0: it is of an operation */
 } event;
+
+/* A sum: how many ranks have come to it, and pieces have moved. */
+typedef struct progress {
+    int came, moved;
+    bool runs, ended, waits; /* waits: for the sum that it goes on from */
+    bool precedes;           /* another goes on from it */
+    double begun;            /* when the last came to it */
+} progress;
+
+typedef struct part_in_sum {
+    int sum, member;
+} part_in_sum;
+
+typedef struct sums_of_rank {
+    part_in_sum *items;
+    size_t count, capacity;
+} sums_of_rank;
+
+enum { STREAMS = 4 };
 
 /* Messages of a source, destination and kind (F or B), in the order in which they are made and used. */
 typedef struct channel {
@@ -44,7 +66,10 @@ typedef struct ticker {
     bool *posts;          /* by rank: the group that it has come to is posted */
     channel *channels;    /* NULL: there are slots and buffers without end */
     uint32_t *place;      /* by task: of its message in its channel */
-    event *heap;          /* of at most three for each rank */
+    progress *sums;
+    sums_of_rank *of_rank; /* those that it takes part in */
+    bool *busy;            /* by rank and stream: a sum is under way */
+    event *heap;          /* of at most three for each rank, and for each sum those of its ranks and one */
     size_t count;
 } ticker;
 
@@ -52,7 +77,8 @@ typedef struct ticker {
 
 static bool before(const event *a, const event *b) {
     if (a->time != b->time) return a->time < b->time;
-    return a->rank != b->rank ? a->rank < b->rank : a->made < b->made;
+    if (a->rank != b->rank) return a->rank < b->rank;
+    return a->made != b->made ? a->made < b->made : a->sum < b->sum;
 }
 
 static void swap(event *a, event *b) {
@@ -61,11 +87,15 @@ static void swap(event *a, event *b) {
     *b = c;
 }
 
-static void add_event(ticker *c, double time, int rank, int made) {
+static void push_event(ticker *c, event e) {
     size_t at = c->count++;
-    c->heap[at] = (event){time, rank, made};
-    c->parts[rank]++;
+    c->heap[at] = e;
     for (; at && before(&c->heap[at], &c->heap[(at - 1) / 2]); at = (at - 1) / 2) swap(&c->heap[at], &c->heap[(at - 1) / 2]);
+}
+
+static void add_event(ticker *c, double time, int rank, int made) {
+    c->parts[rank]++;
+    push_event(c, (event){time, rank, made, 0});
 }
 
 static event next_event(ticker *c) {
@@ -222,6 +252,114 @@ static bool arrived(ticker *c, int rank, const dtm_operation *o, double *end, do
     return all;
 }
 
+/* ---- sums ---- */
+
+static bool *stream_of(const ticker *c, int sum, int member) {
+    return &c->busy[c->costs->sums[sum].rank[member] * STREAMS + c->costs->sums[sum].stream];
+}
+
+/* Whether another sum of one of its ranks and its stream is under way. */
+static bool is_busy(const ticker *c, int sum) {
+    for (int i = 0; i < c->costs->sums[sum].members; i++)
+        if (*stream_of(c, sum, i)) return true;
+    return false;
+}
+
+static void set_busy(const ticker *c, int sum, bool busy) {
+    for (int i = 0; i < c->costs->sums[sum].members; i++) *stream_of(c, sum, i) = busy;
+}
+
+/* Of those to which all have come, and whose streams have nothing under way, the one that they came to first; -1: none. */
+static int next_sum(const ticker *c) {
+    int next = -1;
+    for (int k = 0; k < c->costs->n_sums; k++) {
+        const progress *p = &c->sums[k];
+        if (p->runs || p->ended || p->came < c->costs->sums[k].members || is_busy(c, k)) continue;
+        if (next < 0 || p->begun < c->sums[next].begun) next = k;
+    }
+    return next;
+}
+
+static void begin_sums(ticker *c, double now) {
+    for (int k; (k = next_sum(c)) >= 0;) {
+        set_busy(c, k, c->sums[k].runs = true);
+        push_event(c, (event){now, -1, 0, k + 1});
+    }
+}
+
+static void come_to_sum(ticker *c, int sum, double now) {
+    c->sums[sum].begun = now;
+    if (++c->sums[sum].came == c->costs->sums[sum].members) begin_sums(c, now);
+}
+
+/* Sums that a rank comes to near the end of an operation, which is known. */
+static void plan_sums(ticker *c, int rank, double end) {
+    const dtm_rank_times *r = &c->times->rank[rank];
+    for (size_t i = 0; i < c->of_rank[rank].count; i++) {
+        part_in_sum part = c->of_rank[rank].items[i];
+        const dtm_timeline_sum *sum = &c->costs->sums[part.sum];
+        if (sum->operation[part.member] != r->done || sum->after[part.member] >= 0) continue;
+        push_event(c, (event){fmax(r->start[r->done], end - sum->before[part.member]), rank, 0, part.sum + 1});
+    }
+}
+
+/* What goes on from a sum: a rank comes to it when the first copy has been carried out. */
+static void hand_on(ticker *c, int sum, double now) {
+    const dtm_timeline_sum *from = &c->costs->sums[sum];
+    int first = (int)ceil(from->pieces / from->copies);
+    for (int i = 0; i < c->costs->sums[sum].members; i++) {
+        const sums_of_rank *all = &c->of_rank[from->rank[i]];
+        for (size_t n = 0; n < all->count; n++) {
+            int k = all->items[n].sum;
+            if (c->costs->sums[k].after[all->items[n].member] != sum) continue;
+            if (c->sums[sum].moved == first) come_to_sum(c, k, now);
+            if (!c->sums[k].waits) continue;
+            c->sums[k].waits = false;
+            push_event(c, (event){now, -1, 0, k + 1});
+        }
+    }
+}
+
+/* Whether what the next piece goes on from has been carried out. */
+static bool may_move(const ticker *c, int sum) {
+    const dtm_timeline_sum *own = &c->costs->sums[sum];
+    for (int i = 0; i < c->costs->sums[sum].members; i++) {
+        int from = own->after[i];
+        if (from < 0) continue;
+        double done = (double)c->sums[from].moved / c->costs->sums[from].pieces;
+        if ((c->sums[sum].moved + 1.0) / own->pieces > done * (1 + 1e-9)) return false;
+    }
+    return true;
+}
+
+/* The next piece moves over the ways of all ranks that take part. */
+static void move_piece(ticker *c, int sum, double now) {
+    const dtm_timeline_sum *own = &c->costs->sums[sum];
+    progress *p = &c->sums[sum];
+    double ready = p->begun + own->span * p->moved / own->pieces, left = fmax(now, ready);
+    if (p->moved < own->pieces && !may_move(c, sum)) {
+        p->waits = true;
+    } else if (p->moved < own->pieces && ready > now) {
+        push_event(c, (event){ready, -1, 0, sum + 1});
+    } else if (p->moved < own->pieces) {
+        for (int i = 0; i < own->members; i++) left = fmax(left, fmax(c->out[own->rank[i]], c->in[own->rank[i]]));
+        left += own->way / own->pieces;
+        for (int i = 0; i < own->members; i++) c->out[own->rank[i]] = c->in[own->rank[i]] = left;
+        push_event(c, (event){left + (own->time - own->way) / own->pieces, -1, 1, sum + 1});
+    } else {
+        p->ended = true;
+        set_busy(c, sum, p->runs = false);
+        c->times->sum_ended[sum] = now;
+        begin_sums(c, now);
+    }
+}
+
+static void end_piece(ticker *c, int sum, double now) {
+    c->sums[sum].moved++;
+    if (c->sums[sum].precedes) hand_on(c, sum, now);
+    move_piece(c, sum, now);
+}
+
 /* ---- one operation ---- */
 
 static void wait_for_group(ticker *c, int rank, const dtm_operation *o) {
@@ -252,7 +390,9 @@ static void end_second(ticker *c, int rank, const dtm_operation *o) {
     c->waits[rank] = !task_needs(c, rank, o, o->tasks[1], &other, &data);
     if (c->waits[rank]) return;
     other += dtm_task_time(c->costs, (dtm_task_kind)o->tasks[1].kind, dtm_timeline_stage(c->timeline, rank, o->tasks[1].chunk));
-    end_task(c, rank, &o->tasks[1], SECOND, fmax(r->start[r->done] + operation_time(c, rank, o), other));
+    double end = fmax(r->start[r->done] + operation_time(c, rank, o), other);
+    end_task(c, rank, &o->tasks[1], SECOND, end);
+    plan_sums(c, rank, end);
 }
 
 static void begin_operation(ticker *c, int rank, const dtm_operation *o) {
@@ -262,6 +402,7 @@ static void begin_operation(ticker *c, int rank, const dtm_operation *o) {
     double whole = operation_time(c, rank, o);
     r->start[r->done] = begin;
     r->exposed += begin - (dtm_fault(73) ? c->free[rank] : data);
+    if (!takes_turns(c, o)) plan_sums(c, rank, begin + whole);
     if (o->kind == DTM_OPERATION_TASK) {
         end_task(c, rank, &o->tasks[0], FIRST, begin + whole);
     } else if (!takes_turns(c, o)) {
@@ -328,6 +469,26 @@ static void find_channels(ticker *c) {
                 add_to_channel(c, r, t->order[r].operations[i].tasks[k]);
 }
 
+/* Returns how many events there can be of them at a time. */
+static size_t find_sums(ticker *c) {
+    int ranks = c->timeline->ranks, n = c->costs->n_sums;
+    size_t events = 0;
+    c->sums = dtm_arena_alloc(c->arena, (size_t)n * sizeof *c->sums);
+    c->of_rank = dtm_arena_alloc(c->arena, (size_t)ranks * sizeof *c->of_rank);
+    c->busy = dtm_arena_alloc(c->arena, (size_t)ranks * STREAMS);
+    for (int k = 0; k < n; k++) {
+        const dtm_timeline_sum *sum = &c->costs->sums[k];
+        c->times->sum_ended[k] = NAN;
+        for (int i = 0; i < sum->members; i++) {
+            sums_of_rank *of = &c->of_rank[sum->rank[i]];
+            DTM_PUSH(c->arena, of->items, of->count, of->capacity, ((part_in_sum){k, i}));
+            if (sum->after[i] >= 0) c->sums[sum->after[i]].precedes = true;
+        }
+        events += (size_t)sum->members + 2;
+    }
+    return events;
+}
+
 /* A rank's part ends when its last operation has, and its last messages have left. */
 static void end_ranks(ticker *c) {
     const dtm_timeline *t = c->timeline;
@@ -358,10 +519,17 @@ void timeline_clock(const dtm_timeline *t, const dtm_timeline_costs *costs, dtm_
     c.parts = dtm_arena_alloc(arena, ranks * sizeof *c.parts);
     c.waits = dtm_arena_alloc(arena, ranks * sizeof *c.waits);
     c.posts = dtm_arena_alloc(arena, ranks * sizeof *c.posts);
-    c.heap = dtm_arena_alloc(arena, 3 * ranks * sizeof *c.heap);
+    size_t events = 3 * ranks + find_sums(&c);
+    c.heap = dtm_arena_alloc(arena, events * sizeof *c.heap);
     find_channels(&c);
     for (int r = 0; r < t->ranks; r++) go_on(&c, r);
-    while (c.count) end_part(&c, next_event(&c));
+    while (c.count) {
+        event e = next_event(&c);
+        if (!e.sum) end_part(&c, e);
+        else if (e.rank >= 0) come_to_sum(&c, e.sum - 1, e.time);
+        else if (e.made) end_piece(&c, e.sum - 1, e.time);
+        else move_piece(&c, e.sum - 1, e.time);
+    }
     end_ranks(&c);
     dtm_arena_destroy(arena);
 }

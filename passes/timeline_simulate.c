@@ -209,6 +209,8 @@ dtm_timeline_times *dtm_timeline_simulate(dtm_arena *arena, const dtm_timeline *
         s.times->rank[r].end = dtm_arena_alloc(arena, timeline->order[r].count * sizeof(double));
     }
     s.times->message = dtm_arena_alloc(arena, dtm_timeline_numbers(timeline) * sizeof *s.times->message);
+    s.times->sum_ended = dtm_arena_alloc(arena, (size_t)costs->n_sums * sizeof *s.times->sum_ended);
+    s.times->n_sums = costs->n_sums;
     timeline_clock(timeline, costs, s.times);
     sum_up(&s);
     dtm_arena *scratch = dtm_arena_create();

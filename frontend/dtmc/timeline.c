@@ -93,7 +93,7 @@ static bool read_orders(drawing *d, const char *text, size_t length) {
                 (of->placement == t->placement || t->chunks == 1);
     d->timeline = t;
     d->own = false;
-    d->costs.slots = d->costs.buffers = 0; /* those of the program are for its own order; this one would get as many as it takes */
+    d->costs.slots = d->costs.buffers = d->costs.n_sums = 0; /* those of the program are for its own order; this one would get as many as it takes */
     if (same) return true;
     dtm_error(d->context, (dtm_span){0, 0, 0}, 901,
               "%s is of P=%d M=%d V=%d placement=%s, the pipeline of %s of P=%d M=%d V=%d placement=%s",
@@ -149,6 +149,15 @@ static dtm_timeline_costs scaled(const drawing *d, unit time, unit memory) {
             c->kept / memory.size,            c->kept_for_weight / memory.size,            c->held / memory.size};
     }
     costs.stage = stage;
+    dtm_timeline_sum *sums = dtm_arena_alloc(d->arena, (size_t)costs.n_sums * sizeof *sums);
+    for (int k = 0; k < costs.n_sums; k++) {
+        const dtm_timeline_sum *of = &costs.sums[k];
+        sums[k] = *of;
+        sums[k].before = dtm_arena_alloc(d->arena, (size_t)of->members * sizeof *of->before);
+        for (int i = 0; i < of->members; i++) sums[k].before[i] = of->before[i] / time.size;
+        sums[k].span /= time.size, sums[k].time /= time.size, sums[k].way /= time.size;
+    }
+    costs.sums = sums;
     costs.latency /= time.size;
     costs.bandwidth *= time.size;
     return costs;

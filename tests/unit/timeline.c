@@ -214,6 +214,36 @@ static void test_ways_by_hand(void) {
     dtm_context_destroy(context);
 }
 
+/* Beside messages of 2, from 1 to 3 and from when F1 is made at 2 on: a sum of four pieces of 1, which rank 0 comes to at 1.5 and which
+ * rank 1 has a part in or not, and one that goes on from it on a stream of its own. */
+static void test_sums_by_hand(void) {
+    dtm_context *context = dtm_context_create();
+    dtm_arena *arena = dtm_context_arena(context);
+    dtm_timeline *t = parse(context, "sums", "# t P=2 M=2 V=1 placement=single\nF0 F1 B0 B1\nF0 F1 B0 B1\n");
+    dtm_stage_cost stage[] = {{1, 1, 1, .forward_bytes = 2}, {1, 1, 1}};
+    int ranks[] = {0, 1}, none[] = {-1, -1}, first[] = {0, 0};
+    size_t at[] = {1, 0};
+    double before[] = {0.5, 0};
+    dtm_timeline_sum sums[] = {{1, ranks, at, before, none, .copies = 1, .time = 4, .way = 4, .pieces = 4, .stream = 1},
+                               {1, ranks, at, before, first, .copies = 1, .time = 2, .way = 1, .pieces = 1, .stream = 2}};
+    dtm_timeline_costs costs = {2, stage, 1, 1, NULL, .n_sums = 2, .sums = sums};
+    dtm_timeline_times *times = dtm_timeline_simulate(arena, t, &costs);
+    const dtm_message_times *m = &times->message[dtm_timeline_number(t, 0, (dtm_task){1, 0, DTM_TASK_FORWARD})];
+    /* pieces 3-4, 6-7, 7-8, 8-9; F1 4-6, there at 7; B0 and B1 come back at once; then 9-10 and 1 more */
+    CHECK(near(m->begun, 4) && near(m->arrived, 7) && near(times->rank[1].start[1], 7), "a message between pieces: %g", m->begun);
+    CHECK(near(times->sum_ended[0], 9) && near(times->sum_ended[1], 11), "sums: %g %g", times->sum_ended[0], times->sum_ended[1]);
+    sums[0].members = 2; /* rank 1 comes to it at 5, when F0 has ended: pieces 5-6, 6-7, .. */
+    times = dtm_timeline_simulate(arena, t, &costs);
+    CHECK(near(m[0].begun, 4) && near(times->sum_ended[0], 9) && near(times->message[dtm_timeline_number(t, 0, (dtm_task){1, 0, 0})].begun, 3),
+          "with rank 1: %g", times->sum_ended[0]);
+    sums[0].members = 1;
+    sums[0].copies = 4; /* four copies, one every 3 from 1.5 on: 3-4, 6-7, 7.5-8.5, 10.5-11.5 */
+    sums[0].span = 12;
+    times = dtm_timeline_simulate(arena, t, &costs);
+    CHECK(near(times->sum_ended[0], 11.5), "copies that come one by one: %g", times->sum_ended[0]);
+    dtm_context_destroy(context);
+}
+
 /* A B of two regions sends what it makes when its I has ended. */
 static void test_divided(void) {
     dtm_context *context = dtm_context_create();
@@ -775,6 +805,7 @@ int main(int count, char **words) {
     test_times_by_hand();
     test_ways_by_hand();
     test_divided();
+    test_sums_by_hand();
     test_pair_times();
     test_grid();
     test_not_defined();
