@@ -118,7 +118,8 @@ static uint32_t add_buffer(dtm_generator *g, const dtm_plan_buffer *buffer) {
 
 static bool buffers_coincide(const dtm_plan_buffer *x, const dtm_plan_buffer *y) {
     return x->offset == y->offset && x->modulus == y->modulus && x->stride == y->stride && x->shift == y->shift &&
-           (x->modulus == 1 || x->loop == y->loop) && x->batches == y->batches;
+           (x->modulus == 1 || x->loop == y->loop) && x->places == y->places &&
+           x->batch_stride == y->batch_stride;
 }
 
 static void put_buffer(dtm_generator *g, dtm_op op, const dtm_plan_buffer *from, const dtm_plan_buffer *into) {
@@ -451,6 +452,7 @@ static void generate(dtm_generator *g, dtm_module *module) {
     g->workspace_bytes = dtm_workspace_most(module, false);
     g->workspace = dtm_workspace_begin(module);
     g->aside = 0;
+    if (dtm_loop_places_of(module, dtm_rank_loop(module), g->arena, &g->places)) dtm_broken("codegen", "places that were not verified");
     g->event_of = dtm_arena_alloc(g->arena, module->n_ops * sizeof *g->event_of);
     g->apart_offset = dtm_arena_alloc(g->arena, module->n_ops * sizeof *g->apart_offset);
     g->apart = g->workspace - dtm_workspace_of_pairs(module) - dtm_workspace_of_apart(module, g->apart_offset);

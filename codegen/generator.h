@@ -10,6 +10,7 @@
 #define DTM_CODEGEN_GENERATOR_H
 
 #include "codegen/codegen.h"
+#include "ir/calls.h"
 #include "ir/storage.h"
 #include "runtime/plan.h"
 
@@ -26,6 +27,7 @@ typedef struct dtm_generator {
     dtm_module *module;
     dtm_arena *arena;
     bool *stored;
+    dtm_loop_places places; /* of the loop with an order */
     bool failed;
     dtm_plan_phase phase;
     dtm_plan_extent *extents;

@@ -19,10 +19,8 @@ enum { MOST_TOUCHED = 4096 };
 
 /* ---- what an instruction touches ---- */
 
-/* The byte after the last one that a buffer covers, in any copy and on any rank. */
-static int64_t end_of(const dtm_generator *g, const dtm_plan_buffer *buffer) {
-    int64_t batches = buffer->batches > 1 ? buffer->batches * buffer->batch_stride : 0;
-    if (batches) return buffer->offset + batches;
+/* The byte after the last one that a buffer covers, in any copy and on any rank, where its place by microbatch is 0. */
+static int64_t own_end_of(const dtm_generator *g, const dtm_plan_buffer *buffer) {
     if (buffer->modulus > 1) return buffer->offset + buffer->stride * buffer->modulus;
     int64_t bytes = buffer->dtype == DTM_PLAN_F32 || buffer->dtype == DTM_PLAN_I32 ? 4
                     : buffer->dtype == DTM_PLAN_U8 || buffer->dtype == DTM_PLAN_BOOL ? 1 : 2;
@@ -38,16 +36,39 @@ static int64_t end_of(const dtm_generator *g, const dtm_plan_buffer *buffer) {
     return buffer->offset + bytes;
 }
 
+static uint32_t place_of(const dtm_generator *g, const dtm_plan_buffer *buffer, size_t microbatch) {
+    return g->places.items[(buffer->places - 1) * g->places.n_microbatches + microbatch];
+}
+
+/* The same in any microbatch. */
+static int64_t end_of(const dtm_generator *g, const dtm_plan_buffer *buffer) {
+    int64_t furthest = 0;
+    for (size_t m = 0; buffer->places && m < g->places.n_microbatches; m++) {
+        uint32_t place = place_of(g, buffer, m);
+        if (place != DTM_NO_PLACE && place > furthest) furthest = place;
+    }
+    return own_end_of(g, buffer) + furthest * buffer->batch_stride;
+}
+
+/* In two microbatches what is kept from call to call has the same bytes at no one time. */
 static bool overlap(const dtm_generator *g, uint32_t a, uint32_t b) {
     const dtm_plan_buffer *x = &g->buffers[a], *y = &g->buffers[b];
-    return x->offset < end_of(g, y) && y->offset < end_of(g, x);
+    if (!x->places || !y->places) return x->offset < end_of(g, y) && y->offset < end_of(g, x);
+    int64_t x_end = own_end_of(g, x), y_end = own_end_of(g, y);
+    bool alike = x->places == y->places && x->batch_stride == y->batch_stride;
+    for (size_t m = 0; m < (alike ? 1 : g->places.n_microbatches); m++) {
+        uint32_t x_place = alike ? 0 : place_of(g, x, m), y_place = alike ? 0 : place_of(g, y, m);
+        int64_t x_moved = x_place * x->batch_stride, y_moved = y_place * y->batch_stride;
+        if (x_place != DTM_NO_PLACE && y_place != DTM_NO_PLACE && x->offset + x_moved < y_end + y_moved && y->offset + y_moved < x_end + x_moved) return true;
+    }
+    return false;
 }
 
 /* Whether the two are the same bytes in the same copy, and others in any other copy. */
 static bool same_slots(const dtm_generator *g, uint32_t a, uint32_t b, int64_t copies) {
     const dtm_plan_buffer *x = &g->buffers[a], *y = &g->buffers[b];
     return x->offset == y->offset && x->stride == y->stride && x->modulus == y->modulus && x->shift == y->shift &&
-           x->loop == y->loop && x->modulus >= copies;
+           x->loop == y->loop && x->modulus >= copies && x->places == y->places && x->batch_stride == y->batch_stride;
 }
 
 typedef struct touch {

@@ -115,7 +115,7 @@ static uint32_t part_stride(product *p, const part *part, int tensor, int64_t ot
 static bool same_place(const dtm_generator *g, dtm_value a, dtm_value b) {
     const dtm_storage *x = &g->module->values[a].storage, *y = &g->module->values[b].storage;
     return x->offset == y->offset && x->modulus == y->modulus && x->stride == y->stride && x->shift == y->shift &&
-           x->batches == y->batches;
+           x->places == y->places && x->batch_stride == y->batch_stride;
 }
 
 static void swap_operands(product *p) {

@@ -162,8 +162,8 @@ uint32_t dtm_buffer_index(dtm_generator *g, dtm_value value) {
         buffer.shift = data->storage.shift;
         buffer.loop = dtm_loop_index(g, dtm_value_repeat(g->module, value));
     }
-    if (data->storage.batches > 1) {
-        buffer.batches = data->storage.batches;
+    if (data->storage.places) {
+        buffer.places = data->storage.places;
         buffer.batch_stride = data->storage.batch_stride;
     }
     return g->buffer_of[value] = add_buffer(g, &buffer);

@@ -113,10 +113,19 @@ static void write_buffers(const dtm_generator *g, dtm_text *out) {
         dtm_text_printf(out, ", .modulus = %u", b->modulus);
         if (b->shift) dtm_text_printf(out, ", .shift = %u", b->shift);
         if (b->loop) dtm_text_printf(out, ", .loop = %u", b->loop);
-        if (b->batches) dtm_text_printf(out, ", .batches = %u, .batch_stride = %lld", b->batches, (long long)b->batch_stride);
+        if (b->places) dtm_text_printf(out, ", .places = %u, .batch_stride = %lld", b->places, (long long)b->batch_stride);
         dtm_text_printf(out, "},\n");
     }
     dtm_text_printf(out, "};\n\n");
+}
+
+/* Of microbatches that a table has no place for nothing is asked. */
+static void write_places(const dtm_generator *g, dtm_text *out) {
+    if (!g->places.count) return;
+    dtm_text_printf(out, "static const uint32_t %s[] = {", table_name(g, "places"));
+    for (size_t i = 0; i < g->places.count * g->places.n_microbatches; i++)
+        dtm_text_printf(out, "%s%u,", i % g->places.n_microbatches ? " " : "\n    ", g->places.items[i] == DTM_NO_PLACE ? 0 : g->places.items[i]);
+    dtm_text_printf(out, "\n};\n\n");
 }
 
 static void write_dims(dtm_text *out, const dtm_plan_dim *dims, int rank) {
@@ -350,6 +359,7 @@ static void write_head(const dtm_generator *g, dtm_text *out) {
 static void write_tables(const dtm_generator *g, dtm_text *out) {
     write_extents(g, out);
     write_sizes(g, out);
+    write_places(g, out);
     write_buffers(g, out);
     write_weights(g, out);
     write_instructions(g, out);
@@ -372,6 +382,7 @@ static void write_plan(const dtm_generator *g, const char *digits, dtm_text *out
     static const char *const tables[] = {"extents", "sizes", "loops", "buffers", "weights", "instructions"};
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         dtm_text_printf(out, "    .%s = %s,\n", tables[t], table_name(g, tables[t]));
+    if (g->places.count) dtm_text_printf(out, "    .n_places = %zu,\n    .places = %s,\n", g->places.count, table_name(g, "places"));
     dtm_text_printf(out, "    .inputs = inputs,\n};\n");
 }
 

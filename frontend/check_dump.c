@@ -15,35 +15,48 @@ static bool is_whole(double number, double least, double most) {
 
 static bool is_binary(const dtm_expr *e, dtm_operator operator) { return e->kind == DTM_EXPR_BINARY && e->operator== operator; }
 
-/* A term of a place in storage: OFFSET, (REPEAT + SHIFT) % MODULUS * STRIDE or MICROBATCH % BATCHES * STRIDE. */
+/* places(MICROBATCH, TABLE) */
+static bool take_table(dtm_checker *c, const dtm_expr *at, double *table) {
+    const dtm_clause *plain = &at->call->clauses[0];
+    bool good = strcmp(dtm_checker_text(c, at->call->callee.text), "places") == 0 && at->call->count == 1 && plain->count == 2 &&
+                plain->arguments[0].value->kind == DTM_EXPR_NAME && dtm_checker_is_number(c, plain->arguments[1].value);
+    if (good) return dtm_checker_number(c, plain->arguments[1].value, table);
+    dtm_error(c->context, at->span, 222, "places by microbatch are `places(MICROBATCH, TABLE)`");
+    return false;
+}
+
+/* A term of a place in storage: OFFSET, (REPEAT + SHIFT) % MODULUS * STRIDE or places(MICROBATCH, TABLE) * STRIDE. */
 static bool take_term(dtm_checker *c, const dtm_expr *at, dtm_storage *storage) {
     double stride = 0, modulus = 1, shift = 0;
-    bool slots = is_binary(at, DTM_OPERATOR_MULTIPLY) && is_binary(at->left, DTM_OPERATOR_REMAINDER), copies = false;
-    if (slots) {
-        copies = is_binary(at->left->left, DTM_OPERATOR_ADD);
+    bool slots = is_binary(at, DTM_OPERATOR_MULTIPLY) && is_binary(at->left, DTM_OPERATOR_REMAINDER) &&
+                 is_binary(at->left->left, DTM_OPERATOR_ADD);
+    bool batches = is_binary(at, DTM_OPERATOR_MULTIPLY) && at->left->kind == DTM_EXPR_CALL;
+    if (batches) {
+        if (!dtm_checker_number(c, at->right, &stride) || !take_table(c, at->left, &modulus)) return false;
+    } else if (slots) {
         if (!dtm_checker_number(c, at->right, &stride) || !dtm_checker_number(c, at->left->right, &modulus) ||
-            (copies && !dtm_checker_number(c, at->left->left->right, &shift)))
+            !dtm_checker_number(c, at->left->left->right, &shift))
             return false;
     } else if (!dtm_checker_is_number(c, at)) {
         dtm_error(c->context, at->span, 222,
-                  "storage is `at OFFSET`, and then `+ (REPEAT + SHIFT) %% MODULUS * STRIDE` and `+ MICROBATCH %% BATCHES * STRIDE`");
+                  "storage is `at OFFSET`, and then `+ (REPEAT + SHIFT) %% MODULUS * STRIDE` and `+ places(MICROBATCH, TABLE) * STRIDE`");
         return false;
     } else if (!dtm_checker_number(c, at, &stride)) {
         return false;
     }
     if (!is_whole(stride, 0, MOST_BYTES) || !is_whole(modulus, 1, UINT32_MAX) || !is_whole(shift, 0, UINT32_MAX)) {
-        dtm_error(c->context, at->span, 222, "places in storage are whole numbers of at least 0, a modulus of at least 1");
+        dtm_error(c->context, at->span, 222, "places in storage are whole numbers of at least 0, a modulus and a table of at least 1");
         return false;
     }
-    if (!slots) {
+    if (!slots && !batches) {
         storage->offset = (int64_t)stride;
-    } else if (copies) {
+    } else if (slots) {
         storage->stride = (int64_t)stride;
         storage->modulus = (uint32_t)modulus;
         storage->shift = (uint32_t)shift;
     } else {
         storage->batch_stride = (int64_t)stride;
-        storage->batches = (uint32_t)modulus;
+        storage->places = (uint32_t)modulus;
     }
     return true;
 }
@@ -194,6 +207,10 @@ static bool read_of(dtm_checker *c, const dtm_binding *of, dtm_op_kind kind, dtm
         if (*dtm_checker_text(c, of->value->text)) return true;
         dtm_error(c->context, of->value->span, 512, "the order of a loop has a task for each region and microbatch, this one has none");
         return false;
+    }
+    if (kind == DTM_OP_MICROBATCH && of->value && of->value->kind == DTM_EXPR_STRING && strcmp(word, "places") == 0) {
+        attributes->places = of->value->text;
+        return true;
     }
     if (kind == DTM_OP_MICROBATCH && !of->value && strcmp(word, "both_ways") == 0) {
         attributes->flags |= DTM_MICROBATCH_BOTH_WAYS;

@@ -87,6 +87,30 @@ typedef struct dtm_loop_schedule {
 /* As dtm_loop_calls_of. */
 const char *dtm_loop_schedule_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_schedule *out);
 
+/* ---- places ---- */
+
+/* After the pass memory, where what is kept from call to call lies for each microbatch: tables at the loop, a number for each
+ * microbatch, `places = "0 1 0; 0 2 -"`. A value `at 4096 + places(m, 2) * 512` lies 1024 bytes further on for microbatch 1 than for
+ * microbatch 0; `-`: nothing is kept of it. */
+#define DTM_NO_PLACE UINT32_MAX
+typedef struct dtm_loop_places {
+    size_t count, n_microbatches;
+    uint32_t *items; /* [table * n_microbatches + microbatch] */
+} dtm_loop_places;
+/* The tables of a loop, in `arena`; of a loop of 0, or without any, there are none. Returns NULL, or what is wrong with the text. */
+const char *dtm_loop_places_of(const dtm_module *module, dtm_op loop, dtm_arena *arena, dtm_loop_places *out);
+/* Of a value's table; DTM_NO_PLACE where it has nothing for the microbatch, 0 where it has no table. */
+static inline uint32_t dtm_loop_place(const dtm_loop_places *places, const dtm_storage *s, size_t microbatch) {
+    return s->places ? places->items[(s->places - 1) * places->n_microbatches + microbatch] : 0;
+}
+/* How many bytes further on it lies for a microbatch that it has a place for. */
+static inline int64_t dtm_loop_place_bytes(const dtm_loop_places *places, const dtm_storage *s, size_t microbatch) {
+    uint32_t place = dtm_loop_place(places, s, microbatch);
+    return place == DTM_NO_PLACE ? 0 : (int64_t)place * s->batch_stride;
+}
+
+/* ---- stays ---- */
+
 /* How a value is there in a region of the loop: made or read; received first, sent last. */
 enum { DTM_LOOP_SEEN = 1, DTM_LOOP_RECEIVED = 2, DTM_LOOP_SENT = 4 };
 /* Of a value that is there in some regions (`seen`, by region): whether in more than one call, or between calls. */

@@ -142,6 +142,7 @@ typedef struct dtm_attributes {
                          repeat, microbatch: its name */
     int64_t copies;   /* repeat, microbatch: how many */
     dtm_string order; /* microbatch: the order of its calls (ir/calls.h), or 0 */
+    dtm_string places; /* microbatch with an order, after memory: tables of places (ir/calls.h), or 0 */
     dtm_string members; /* all_reduce after stage: the ranks along a pipeline's axis that take part, "0, 3-5"; 0: all */
     dtm_init init;    /* weight, state */
     double init_a, init_b;
@@ -167,14 +168,14 @@ typedef struct dtm_op_data {
 
 /* Where the memory pass put a value: in copy i of its innermost repeat (in repeats of repeats, all copies counted through:
  * i of the outer one times the inner one's copies plus its own number), its first byte is at offset + ((i + shift) mod
- * modulus) * stride in the arena. modulus 1 for a single slot. Where several microbatches are in flight, all that for
- * microbatch m lies (m mod batches) * batch_stride further on. */
+ * modulus) * stride in the arena. modulus 1 for a single slot. What is kept from call to call of a loop with an order lies, all
+ * that for microbatch m, places[m] * batch_stride further on, by one of the loop's tables (ir/calls.h). */
 typedef struct dtm_storage {
     int64_t offset; /* -1: none yet */
     int64_t stride;
     uint32_t modulus, shift;
     int64_t batch_stride;
-    uint32_t batches; /* 0 and 1: one */
+    uint32_t places; /* which table of the loop, from 1; 0: all microbatches lie in one place */
 } dtm_storage;
 
 typedef struct dtm_value_data {

@@ -56,6 +56,7 @@ typedef struct walker {
     const dtm_module *module;
     dtm_arena *arena;
     const bool *stored;
+    dtm_loop_places places; /* of the loop with an order */
     nest *nests; /* by region, twice: that values of it have copies of, and sums over microbatches */
     loop loops[MAX_DEPTH];
     int depth;
@@ -129,7 +130,7 @@ static void add_lives(walker *w, dtm_value v) {
             else batch = at;
         }
         if (s->modulus > 1) l.place += (copy + s->shift) % s->modulus * s->stride;
-        if (s->batches > 1) l.place += batch % s->batches * s->batch_stride;
+        l.place += dtm_loop_place_bytes(&w->places, s, (size_t)batch);
         DTM_PUSH(w->arena, w->lives, w->n_lives, w->cap_lives, l);
     }
 }
@@ -210,9 +211,7 @@ static int64_t place_in(const walker *w, dtm_value v, int64_t number) {
         if (!loops[d].time) copy = copy * loops[d].copies + at;
         else batch = at;
     }
-    if (s->batches > 1) batch = batch % s->batches * s->batch_stride;
-    else batch = 0;
-    return batch + (s->modulus > 1 ? s->offset + (copy + s->shift) % s->modulus * s->stride : s->offset);
+    return dtm_loop_place_bytes(&w->places, s, (size_t)batch) + (s->modulus > 1 ? s->offset + (copy + s->shift) % s->modulus * s->stride : s->offset);
 }
 
 /* ---- the walk ---- */
@@ -413,6 +412,7 @@ static void begin_variables(walker *w) {
 dtm_memory_account dtm_memory_account_of(const dtm_module *module) {
     walker w = {.module = module, .arena = dtm_arena_create()};
     w.stored = dtm_stored(module, w.arena);
+    if (dtm_loop_places_of(module, dtm_rank_loop(module), w.arena, &w.places)) dtm_broken("memory", "places that were not verified");
     w.nests = dtm_arena_alloc(w.arena, 2 * module->n_regions * sizeof *w.nests);
     w.first_life = dtm_arena_alloc(w.arena, module->n_values * sizeof *w.first_life);
     w.cap_lives = w.n_lives = 1;

@@ -187,16 +187,16 @@ static void print_storage(const printer *p, dtm_value value, dtm_text *out) {
     const dtm_storage *s = &p->module->values[value].storage;
     if (s->offset < 0) return;
     dtm_text_printf(out, " at %lld", (long long)s->offset);
-    dtm_op loop = s->batches > 1 ? dtm_enclosing(p->module, p->module->values[value].def, DTM_OP_MICROBATCH) : 0;
     if (s->modulus > 1) {
         dtm_op repeat = dtm_value_repeat(p->module, value);
         dtm_text_printf(out, " + (%s + %u) %% %u * %lld",
                         repeat ? string_text(p, dtm_op_get(p->module, repeat)->attributes.name) : "0", s->shift, s->modulus,
                         (long long)s->stride);
     }
-    if (s->batches > 1)
-        dtm_text_printf(out, " + %s %% %u * %lld", loop ? string_text(p, dtm_op_get(p->module, loop)->attributes.name) : "0",
-                        s->batches, (long long)s->batch_stride);
+    if (!s->places) return;
+    dtm_op loop = dtm_enclosing(p->module, p->module->values[value].def, DTM_OP_MICROBATCH);
+    dtm_text_printf(out, " + places(%s, %u) * %lld", loop ? string_text(p, dtm_op_get(p->module, loop)->attributes.name) : "0",
+                    s->places, (long long)s->batch_stride);
 }
 
 static void print_place(const printer *p, dtm_place place, dtm_text *out) {
@@ -315,6 +315,10 @@ static void print_region_header(const printer *p, const dtm_op_data *op) {
         dtm_text_printf(p->out, ", order = ");
         print_quoted(p->out, string_text(p, op->attributes.order));
         print_keywords(op, ", ", p->out);
+    }
+    if (op->attributes.places) {
+        dtm_text_printf(p->out, ", places = ");
+        print_quoted(p->out, string_text(p, op->attributes.places));
     }
     if (op->kind == DTM_OP_REPEAT && op->attributes.from)
         dtm_text_printf(p->out, " from %lld", (long long)op->attributes.from);

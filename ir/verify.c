@@ -382,7 +382,7 @@ static bool verify_one(dtm_module *module) {
         size_t errors = dtm_error_count(module->context);
         dtm_storage_verify(module, v.scratch);
         v.good = dtm_error_count(module->context) == errors;
-        if (v.good) verify_batches(&v);
+        if (v.good) verify_places(&v);
     }
     dtm_arena_destroy(v.scratch);
     return v.good;

@@ -1,7 +1,7 @@
 /* What the files of the verifier share: verify.c checks order, shapes, loops and sinks, verify_layouts.c changes of layout,
  * verify_splits.c how operators are split and what they may read of a sum, verify_order.c the order of microbatches,
  * verify_stages.c the parts of a stage, verify_steps.c collectives in steps, verify_storage.c where values lie,
- * verify_batches.c that those of microbatches in flight lie apart, verify_names.c the paths of weights. */
+ * verify_places.c that what is kept from call to call lies apart, verify_names.c the paths of weights. */
 #ifndef DTM_VERIFY_H
 #define DTM_VERIFY_H
 
@@ -35,7 +35,7 @@ void verify_splits(verifier *v, dtm_op op);
 void verify_order(verifier *v, dtm_op loop);
 void verify_stages(verifier *v);
 void verify_steps(verifier *v, dtm_op op);
-void verify_batches(verifier *v);
+void verify_places(verifier *v);
 void verify_path(verifier *v, dtm_op op);
 
 #endif

@@ -9,6 +9,8 @@ typedef struct places {
     dtm_order order;
     dtm_op **users; /* by value, zero-terminated */
     int64_t top; /* where the workspace begins */
+    dtm_op loop; /* the one with an order, or 0 */
+    dtm_loop_places places;
 } places;
 
 #define BREAK(p, op, ...)                                                                                              \
@@ -16,6 +18,16 @@ typedef struct places {
         dtm_error((p)->module->context, (op)->span, 510, __VA_ARGS__);                                                 \
         return;                                                                                                        \
     } while (0)
+
+/* The last place that a value has, in steps of its table. */
+static int64_t furthest(const places *p, const dtm_storage *s) {
+    int64_t most = 0;
+    for (size_t m = 0; s->places && m < p->places.n_microbatches; m++) {
+        uint32_t place = dtm_loop_place(&p->places, s, m);
+        if (place != DTM_NO_PLACE && place > most) most = place;
+    }
+    return most;
+}
 
 static void check_place(const places *p, const dtm_op_data *op, dtm_value value) {
     const dtm_storage *s = &dtm_value_get(p->module, value)->storage;
@@ -30,13 +42,15 @@ static void check_place(const places *p, const dtm_op_data *op, dtm_value value)
         BREAK(p, op, "%s has %u slots by copy, but stands in no repeat", name, s->modulus);
     if (s->modulus > 1 && stride < bytes)
         BREAK(p, op, "%s has slots of %lld bytes, %lld bytes apart", name, (long long)bytes, stride);
-    if (s->batches > 1 && !dtm_ordered_loop(p->module, dtm_value_get(p->module, value)->def))
-        BREAK(p, op, "%s has %u slots by microbatch, but stands in no loop over microbatches with an order", name, s->batches);
-    if (s->batches > 1 && s->batch_stride < (s->modulus > 1 ? (int64_t)(s->modulus - 1) * stride : 0) + bytes)
-        BREAK(p, op, "%s has microbatches %lld bytes apart, and one takes more", name, (long long)s->batch_stride);
+    if (s->places && (!p->loop || dtm_ordered_loop(p->module, dtm_value_get(p->module, value)->def) != p->loop))
+        BREAK(p, op, "%s has places by microbatch, but stands in no loop over microbatches with an order", name);
+    if (s->places > p->places.count)
+        BREAK(p, op, "%s lies by table %u of places, its loop has %u", name, s->places, (unsigned)p->places.count);
+    if (s->places && s->batch_stride % DTM_STORAGE_ALIGN)
+        BREAK(p, op, "%s lies by microbatch in steps of %lld bytes, no multiple of %d", name, (long long)s->batch_stride, DTM_STORAGE_ALIGN);
     long long more = 0;
     if (__builtin_mul_overflow((int64_t)s->modulus - 1, stride, &last) ||
-        __builtin_mul_overflow(s->batches > 1 ? (int64_t)s->batches - 1 : 0, s->batch_stride, &more) ||
+        __builtin_mul_overflow(furthest(p, s), s->batch_stride, &more) ||
         __builtin_add_overflow(last, more, &last) ||
         __builtin_add_overflow(last, offset + bytes, &last) || last > p->top)
         BREAK(p, op, "%s, %lld bytes at byte %lld, reaches beyond byte %lld, where values end", name, (long long)bytes,
@@ -61,7 +75,7 @@ static void check_scratch(const places *p, dtm_op self) {
 
 static bool same_place(const dtm_storage *a, const dtm_storage *b) {
     return a->offset == b->offset && a->stride == b->stride && a->modulus == b->modulus && a->shift == b->shift &&
-           a->batches == b->batches;
+           a->places == b->places && a->batch_stride == b->batch_stride;
 }
 
 /* Nothing reads the old value of what is stored once the new one lies in its place: from `writer` on, which makes the new one
@@ -110,7 +124,7 @@ static void check_in_place(const places *p, dtm_op self) {
 static bool share_bytes(const places *p, dtm_value a, dtm_value b) {
     const dtm_module *m = p->module;
     const dtm_storage *s = &m->values[a].storage, *t = &m->values[b].storage;
-    bool slots = s->modulus > 1 || t->modulus > 1, batches = s->batches > 1 || t->batches > 1;
+    bool slots = s->modulus > 1 || t->modulus > 1, batches = s->places || t->places;
     if (s->offset < 0 || t->offset < 0 || batches) return false;
     if (slots && (s->modulus != t->modulus || s->stride != t->stride || s->shift != t->shift)) return false;
     dtm_op x = dtm_enclosing(m, m->values[a].def, DTM_OP_REPEAT), y = dtm_enclosing(m, m->values[b].def, DTM_OP_REPEAT);
@@ -174,7 +188,14 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
 }
 
 void dtm_storage_verify(dtm_module *module, dtm_arena *scratch) {
-    places p = {module, scratch, dtm_stored(module, scratch), dtm_order_of(module, scratch), dtm_users_of(module, scratch), 0};
+    places p = {module, scratch, dtm_stored(module, scratch), dtm_order_of(module, scratch), dtm_users_of(module, scratch), 0, 0, {0}};
+    dtm_op loop = dtm_rank_loop(module);
+    if (loop && dtm_loop_is_ordered(module, loop)) p.loop = loop;
+    const char *wrong = dtm_loop_places_of(module, p.loop, scratch, &p.places);
+    if (wrong) {
+        dtm_error(module->context, dtm_op_get(module, p.loop)->span, 510, "%s", wrong);
+        return;
+    }
     p.top = dtm_workspace_begin(module) - dtm_workspace_of_pairs(module) - dtm_workspace_of_apart(module, NULL);
     if (p.top >= 0) {
         dtm_walk(module, check_op, &p);

@@ -102,6 +102,7 @@ typedef struct dtm_run {
 
     /* after memory: who wrote each byte of the arena last (slot + 1), and whose bytes a slot stands for */
     uint32_t *owners;
+    dtm_loop_places places; /* of the loop with an order */
     uint32_t *owner_of;  /* [slot]: slot + 1, 0: not in the arena */
     int64_t *address_of; /* [slot]: where the bytes lie that it stands for */
     bool *stored;       /* [slot]: a variable whose new value has taken its place */

@@ -32,6 +32,8 @@ bool dtm_storage_begin(dtm_run *run) {
         run->early[place] = op;
     }
     dtm_apart_begin(run);
+    if (dtm_loop_places_of(run->module, dtm_rank_loop(run->module), run->arena, &run->places))
+        dtm_broken("interpret", "places that were not verified");
     return true;
 }
 
@@ -39,7 +41,7 @@ void dtm_storage_step(dtm_run *run) {
     if (checked(run)) memset(run->stored, 0, run->n_slots * sizeof *run->stored);
 }
 
-/* Microbatches share their storage, but for those in flight; repeats inside repeats count through. */
+/* Microbatches share their storage, but for what is kept from call to call; repeats inside repeats count through. */
 int64_t dtm_storage_address(const dtm_run *run, dtm_value value, size_t slot) {
     const dtm_storage *storage = &run->module->values[value].storage;
     const dtm_slots *slots = &run->slots[value];
@@ -48,7 +50,7 @@ int64_t dtm_storage_address(const dtm_run *run, dtm_value value, size_t slot) {
         if (slots->loops[l] != run->time_loop) copies *= run->loops[slots->loops[l]].copies;
     int64_t i = (int64_t)(slot - slots->base) % copies;
     int64_t modulus = storage->modulus ? storage->modulus : 1, place = storage->offset;
-    if (storage->batches > 1) place += run->loops[run->time_loop].current % storage->batches * storage->batch_stride;
+    if (storage->places) place += dtm_loop_place_bytes(&run->places, storage, (size_t)run->loops[run->time_loop].current);
     return place + (i + storage->shift) % modulus * storage->stride;
 }
 

@@ -5,8 +5,8 @@
  *
  *     weights, states           persistent; a slot a copy; `store` writes its value in place where nothing reads the old one
  *     rename, split, merge      share the place of their operand
- *     from region to region     of a loop over microbatches with an order: all that for each microbatch in flight, as few as the
- *                               order allows (batches); also what is sent, until it has gone, and received, once it may come
+ *     from region to region     of a loop over microbatches with an order: all that for each microbatch, in a pool that all
+ *                               of them share (memory_pool.c); also what is sent, until it has gone, and received, once it may come
  *     used by another loop      a slot a copy: `slots` = the copies between definition and use (forward to backward)
  *     x = carry(first, next)    one group: x in copy i is next of the copy before. In a repeat of N copies
  *                                   slots 1      where next is made after, or in place of, the last reading of x
@@ -84,8 +84,8 @@ static int64_t all_copies(const planner *p, dtm_op loop) {
 /* ---- groups ---- */
 
 static uint32_t add_group(planner *p, dtm_type type, int64_t slots, int64_t position) {
-    group g = {dtm_storage_round(dtm_local_bytes_max(p->module, type)), slots, position, position, -1, NONE, 0, false,
-               false, false, 0, NULL, 1, 0};
+    group g = {.slot_bytes = dtm_storage_round(dtm_local_bytes_max(p->module, type)), .slots = slots, .begin = position, .end = position,
+               .busy_until = -1, .into = NONE};
     DTM_PUSH(p->arena, p->groups, p->n_groups, p->cap_groups, g);
     return (uint32_t)(p->n_groups - 1);
 }
@@ -536,12 +536,12 @@ static void visit_apart(dtm_module *module, dtm_op op, void *state) {
 static void write_storage(planner *p) {
     for (dtm_value v = 1; v < p->module->n_values; v++) {
         dtm_storage *s = &p->module->values[v].storage;
-        *s = (dtm_storage){-1, 0, 1, 0, 0, 1};
+        *s = (dtm_storage){.offset = -1, .modulus = 1};
         home h = home_of(p, v);
         const group *g = &p->groups[h.group];
         if (!h.group || !p->stored[v]) continue;
         s->offset = g->offset;
-        if (g->batches > 1) s->batches = (uint32_t)g->batches, s->batch_stride = g->slots * g->slot_bytes;
+        if (g->table) s->places = g->table, s->batch_stride = g->batch_stride;
         if (g->slots == 1) continue;
         if (h.fixed) {
             s->offset += h.shift * g->slot_bytes;
@@ -608,7 +608,7 @@ bool dtm_pass_memory(dtm_module *module) {
     dtm_walk(module, visit_stored, &p);
     dtm_walk(module, visit_algorithm, NULL);
     dtm_walk(module, visit_apart, &p);
-    dtm_count_batches(&p);
+    dtm_make_pools(&p);
     int64_t top = dtm_pack(&p);
     write_storage(&p);
     module->arena_bytes = top + dtm_workspace_of_apart(module, NULL) + dtm_workspace_of_pairs(module) + dtm_workspace_most(module, false) + dtm_constants_bytes(module);

@@ -1,4 +1,4 @@
-/* The packer of memory: how many microbatches of a group have slots of their own, and where each group lies in the arena.
+/* The packer of memory: where each group lies in the arena.
  *
  *     persistent   one after another, from 0
  *     all others   the largest first, each in the tightest gap between those that are alive at the same time */
@@ -10,42 +10,6 @@
 /* ---- microbatches in flight ---- */
 
 bool dtm_crosses_calls(const planner *p, const uint8_t *seen) { return seen && dtm_loop_crosses(&p->schedule.times, seen); }
-
-/* Whether any two whose numbers are alike modulo `batches` are there together; `until` is room for as many numbers. Most numbers
- * that are too small show with the first microbatch. */
-static bool share(const dtm_loop_stay *stays, const size_t *place, size_t count, size_t batches, int64_t *until) {
-    const dtm_loop_stay *first = &stays[place[0]], *next = batches < count ? &stays[place[batches]] : NULL;
-    if (next && first->from <= next->to && next->from <= first->to) return true;
-    for (size_t r = 0; r < batches; r++) until[r] = -1;
-    for (size_t i = 0; i < count; i++) {
-        int64_t *to = &until[stays[i].microbatch % batches];
-        if (stays[i].from <= *to) return true;
-        if (stays[i].to > *to) *to = stays[i].to;
-    }
-    return false;
-}
-
-/* How many microbatches need slots: the fewest with which those that share one, microbatch modulo so many, are never there
- * together. */
-static int64_t batches_of(const planner *p, const group *g) {
-    size_t count = p->schedule.times.n_microbatches, batches = 1;
-    dtm_loop_stay *stays = dtm_loop_stays(&p->schedule, g->seen, p->arena);
-    size_t *place = dtm_arena_alloc(p->arena, (count + 1) * sizeof *place);
-    int64_t *until = dtm_arena_alloc(p->arena, (count + 1) * sizeof *until);
-    for (size_t i = 0; i < count; i++) place[stays[i].microbatch] = i;
-    while (batches < count && share(stays, place, count, batches, until)) batches++;
-    return (int64_t)batches - (dtm_fault(81) && batches > 1);
-}
-
-void dtm_count_batches(planner *p) {
-    for (uint32_t i = 1; i < p->n_groups; i++) {
-        group *g = &p->groups[i];
-        if (g->into || !dtm_crosses_calls(p, g->seen)) continue;
-        if (g->begin > p->order.begin[p->ordered] || g->end < p->order.end[p->ordered])
-            dtm_broken("memory", "what lives from call to call has a place for a part of the loop");
-        g->batches = batches_of(p, g);
-    }
-}
 
 /* ---- pairs ---- */
 
@@ -60,7 +24,7 @@ void dtm_find_paired_regions(planner *p) {
 
 /* ---- packing ---- */
 
-static int64_t group_bytes(const group *g) { return g->slot_bytes * g->slots * g->batches; }
+static int64_t group_bytes(const group *g) { return g->slot_bytes * g->slots; }
 
 static bool goes_first(const planner *p, uint32_t a, uint32_t b) {
     int64_t x = group_bytes(&p->groups[a]), y = group_bytes(&p->groups[b]);
@@ -121,7 +85,7 @@ int64_t dtm_pack(planner *p) {
     uint32_t *order = dtm_arena_alloc(p->arena, p->n_groups * sizeof *order), *placed;
     size_t count = 0, n_placed = 0;
     for (uint32_t g = 1; g < p->n_groups; g++) {
-        if (p->groups[g].into) continue;
+        if (p->groups[g].into || p->groups[g].pool) continue;
         if (!p->groups[g].persistent) order[count++] = g;
         else p->groups[g].offset = top, top += group_bytes(&p->groups[g]);
     }
@@ -134,5 +98,7 @@ int64_t dtm_pack(planner *p) {
         insert_by_offset(p, placed, n_placed++, order[i]);
         if (g->offset + group_bytes(g) > top) top = g->offset + group_bytes(g);
     }
+    for (uint32_t g = 1; g < p->n_groups; g++)
+        if (p->groups[g].pool) p->groups[g].offset = p->groups[p->groups[g].pool].offset + p->groups[g].within;
     return top;
 }

@@ -1,4 +1,4 @@
-/* Inside memory: what memory.c and memory_pack.c share. Nothing else includes this. */
+/* Inside memory: what memory.c, memory_pool.c and memory_pack.c share. Nothing else includes this. */
 #ifndef DTM_PASSES_MEMORY_STATE_H
 #define DTM_PASSES_MEMORY_STATE_H
 
@@ -15,7 +15,10 @@ typedef struct group {
     bool persistent;
     dtm_value latest;    /* of a slot a copy: the value that lies in it last; 0: not known */
     uint8_t *seen;       /* by region of the ordered loop: where its values are (DTM_LOOP_SEEN, ..); NULL: they are none of its microbatches */
-    int64_t batches;     /* microbatches that have slots of their own */
+    uint32_t pool;       /* the group whose bytes it shares with others that are kept from call to call; 0: none */
+    int64_t within;      /* where in the pool its lowest place is, */
+    uint32_t table;      /* the table at the loop that says how many steps further on a microbatch has it, 0: none, */
+    int64_t batch_stride; /* and the bytes of a step */
     int64_t offset;
 } group;
 
@@ -42,9 +45,9 @@ typedef struct planner {
 bool dtm_crosses_calls(const planner *p, const uint8_t *seen);
 /* Sets `paired`, from the order. */
 void dtm_find_paired_regions(planner *p);
-/* Sets `batches` of each group. */
-void dtm_count_batches(planner *p);
-/* Sets `offset` of each group that is not merged. Returns the bytes that all of them take. */
+/* Puts what is kept from call to call into pools, which are groups themselves, and writes their tables at the loop. */
+void dtm_make_pools(planner *p);
+/* Sets `offset` of each group that is not merged; in a pool, the lowest place. Returns the bytes that all of them take. */
 int64_t dtm_pack(planner *p);
 
 #endif

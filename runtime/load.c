@@ -366,7 +366,7 @@ static bool make_memory(dtm_rank *rank, dtm_status *status) {
 void *dtm_rank_buffer_copy(const dtm_rank *rank, uint32_t buffer, int64_t copy) {
     const dtm_plan_buffer *b = &rank->plan->buffers[buffer];
     int64_t slot = b->modulus > 1 ? (copy + b->shift) % b->modulus : 0;
-    int64_t batch = b->batches ? rank->microbatch % b->batches * b->batch_stride : 0;
+    int64_t batch = b->places ? rank->plan->places[(b->places - 1) * rank->plan->microbatches + rank->microbatch] * b->batch_stride : 0;
     return rank->arena + b->offset + slot * b->stride + batch;
 }
 

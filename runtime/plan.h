@@ -117,8 +117,8 @@ typedef struct dtm_plan_loop {
  *
  *     arena + offset + ((i + shift) mod modulus) * stride                                  bytes; loop 0: arena + offset
  *
- * and for microbatch m of a timeline (m mod batches) * batch_stride bytes further on (batches 0: all in one place). Several
- * buffers may lie in one place: values whose lives do not overlap, or one written over another. */
+ * and for microbatch m of a timeline plan.places[(places - 1) * microbatches + m] * batch_stride bytes further on (places 0: all in
+ * one place). Several buffers may lie in one place: values whose lives do not overlap, or one written over another. */
 typedef struct dtm_plan_buffer {
     const char *name; /* the value's, as in dumps */
     dtm_plan_dtype dtype;
@@ -126,7 +126,7 @@ typedef struct dtm_plan_buffer {
     uint32_t dims[DTM_PLAN_RANK]; /* extents */
     int64_t offset, stride;       /* multiples of DTM_KERNEL_ALIGN */
     uint32_t modulus, shift, loop;
-    uint32_t batches;
+    uint32_t places; /* which table, from 1 */
     int64_t batch_stride;
 } dtm_plan_buffer;
 
@@ -436,6 +436,8 @@ struct dtm_plan {
     const dtm_plan_kernel *kernels[DTM_PLAN_ISAS];
     uint32_t n_start; /* instructions at the beginning that run once, before the first step (tables of rope) */
     uint32_t n_kernels, n_extents, n_sizes, n_loops, n_buffers, n_weights, n_inputs, n_instructions;
+    uint32_t n_places;      /* tables of places, a number for each of the microbatches */
+    const uint32_t *places; /* one after another */
     const dtm_plan_extent *extents;
     const dtm_plan_size *sizes;
     const dtm_plan_loop *loops;

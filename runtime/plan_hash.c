@@ -114,8 +114,10 @@ static void add_buffer(hasher *h, uint32_t buffer) {
     add_place(h, b->shift);
     add_place(h, b->offset);
     add_place(h, b->stride);
-    add_place(h, b->batches);
     add_place(h, b->batch_stride);
+    add_place(h, b->places);
+    if (h->depth != DTM_PLAN_PLACES || !b->places || !leads(h, b->places - 1, h->plan->n_places)) return;
+    for (int64_t m = 0; m < h->plan->microbatches; m++) add(h, h->plan->places[(b->places - 1) * h->plan->microbatches + m]);
 }
 
 static void add_dims(hasher *h, const dtm_plan_dim *dims, uint32_t rank) {
@@ -325,6 +327,7 @@ uint64_t dtm_plan_hash(const dtm_plan *plan) {
     for (uint32_t e = 1; e < plan->n_extents; e++) add_extent(&h, e);
     for (uint32_t s = 1; s < plan->n_sizes; s++) add_size(&h, s);
     for (uint32_t l = 1; l < plan->n_loops; l++) add_loop(&h, l);
+    for (int64_t p = 0; p < plan->n_places * plan->microbatches; p++) add(&h, plan->places[p]);
     for (uint32_t b = 1; b < plan->n_buffers; b++) add_buffer(&h, b);
     for (uint32_t x = 0; x < plan->n_inputs; x++) add_input(&h, &plan->inputs[x]);
     for (uint32_t w = 0; w < plan->n_weights; w++) add_weight(&h, &plan->weights[w]);
