@@ -340,7 +340,7 @@ static uint32_t products_after(const dtm_generator *g, size_t gather) {
 /* Of values of one type, whose dimensions are the same. */
 static bool is_one_place(const dtm_plan_buffer *a, const dtm_plan_buffer *b) {
     return a->offset == b->offset && a->stride == b->stride && a->modulus == b->modulus && a->shift == b->shift && a->loop == b->loop &&
-           a->batches == b->batches && a->batch_stride == b->batch_stride && a->rank == b->rank &&
+           a->places == b->places && a->batch_stride == b->batch_stride && a->rank == b->rank &&
            memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0;
 }
 
