@@ -36,9 +36,10 @@ typedef struct bundle {
 
 /* What lies at the same bytes of a pool, one stay of a bundle after the other. */
 typedef struct lane {
-    int64_t offset;
+    int64_t offset, end;
     const bundle *of;
-    size_t *stays, count, capacity;
+    dtm_loop_stay *stays; /* one after the other */
+    size_t count, capacity;
 } lane;
 
 typedef struct pool {
@@ -90,32 +91,32 @@ static bundles find_bundles(planner *p) {
 
 static bool is_busy(const lane *l, const dtm_loop_stay *s) {
     size_t low = 0, high = l->count; /* those before low come before s ends */
+    if (l->stays[high - 1].from <= s->to) low = high; /* as it is mostly */
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (l->of->stays[l->stays[middle]].from <= s->to) low = middle + 1;
+        if (l->stays[middle].from <= s->to) low = middle + 1;
         else high = middle;
     }
-    return low && l->of->stays[l->stays[low - 1]].to >= s->from;
+    return low && l->stays[low - 1].to >= s->from;
 }
 
 static int64_t lowest_free(const pool *p, const bundle *b, const dtm_loop_stay *s) {
     int64_t at = 0;
     for (size_t i = 0; i < p->count && p->lanes[i].offset < at + b->bytes; i++)
-        if (p->lanes[i].offset + p->lanes[i].of->bytes > at && (dtm_fault(110) ? p->lanes[i].of == b : true) && is_busy(&p->lanes[i], s))
-            at = p->lanes[i].offset + p->lanes[i].of->bytes;
+        if (p->lanes[i].end > at && (dtm_fault(110) ? p->lanes[i].of == b : true) && is_busy(&p->lanes[i], s)) at = p->lanes[i].end;
     return at;
 }
 
-static void put(pool *p, const bundle *b, size_t stay, int64_t at) {
+static void put(pool *p, const bundle *b, const dtm_loop_stay *stay, int64_t at) {
     size_t i = p->count;
     while (i && p->lanes[i - 1].offset > at) i--;
     for (size_t k = i; k-- && p->lanes[k].offset == at;)
         if (p->lanes[k].of == b) {
-            DTM_PUSH(p->arena, p->lanes[k].stays, p->lanes[k].count, p->lanes[k].capacity, stay);
+            DTM_PUSH(p->arena, p->lanes[k].stays, p->lanes[k].count, p->lanes[k].capacity, *stay);
             return;
         }
-    lane made = {.offset = at, .of = b};
-    DTM_PUSH(p->arena, made.stays, made.count, made.capacity, stay);
+    lane made = {.offset = at, .end = at + b->bytes, .of = b};
+    DTM_PUSH(p->arena, made.stays, made.count, made.capacity, *stay);
     DTM_PUSH(p->arena, p->lanes, p->count, p->capacity, made);
     memmove(p->lanes + i + 1, p->lanes + i, (p->count - 1 - i) * sizeof made);
     p->lanes[i] = made;
@@ -128,8 +129,10 @@ static void fill(pool *p, bundle **some, size_t count) {
         for (size_t i = 0; i < count; i++)
             if (some[i]->put < some[i]->count && (!next || some[i]->stays[some[i]->put].from < next->stays[next->put].from)) next = some[i];
         if (!next) return;
-        int64_t at = next->at[next->put] = lowest_free(p, next, &next->stays[next->put]);
-        put(p, next, next->put++, at);
+        const dtm_loop_stay *stay = &next->stays[next->put];
+        int64_t at = lowest_free(p, next, stay);
+        put(p, next, stay, at);
+        next->at[next->put++] = at;
         if (at + next->bytes > p->bytes) p->bytes = at + next->bytes;
     }
 }
