@@ -117,6 +117,7 @@ typedef struct stage_seen {
     const struct stage_seen *before; /* NULL: the first one */
     const int64_t *copies;           /* by stage */
     const double *beside;            /* by rank */
+    double most;                     /* of the ranks' arenas */
 } stage_seen;
 /* Sets s->first, of stages whose places are known: so that the rank that has most to do has as little as can be and each rank
  * has the memory that it needs; then as even as can be, and as the copies can be shared out evenly where that is as good.

@@ -1,25 +1,30 @@
-/* Where a pipeline is cut and which order its ranks get (stage_choice.h). A named schedule's cut is the one whose busiest rank has
- * least to do among those that fit, by a model of memory that leaves out what only the whole program shows: workspaces, what is in
- * flight of one microbatch, what lies between others in the arena. After a trial the cuts near it are taken to need beside the model
- * what it needed: the cut that is chosen at last has been seen to fit. `auto` searches once more within what a trial has left it, and
- * has published schedules that come near what it found tried as well: its answer is the quickest of them by the figures that
- * `dtmc timeline` draws. */
+/* Where a pipeline is cut and which order its ranks get (stage_choice.h). A named schedule has one line (stage_line.h), and gets its cut.
+ * `auto` searches, and once more within what a trial has left it; then it looks at the published schedules as if each were named, the
+ * quickest first by the model of single units: all that are quicker than the best that was tried and fits, and a few that come near. Its
+ * answer is the quickest of what was tried, by the figures that `dtmc timeline` draws. */
 #include "passes/stage_choice.h"
-#include "passes/stage.h"
+#include "passes/stage_line.h"
 #include "ir/calls.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MOST_TRIALS = 10, MOST_RIVALS = 3, MOST_SEARCHES = 4 };
+enum { MOST_TRIALS = 128, MOST_RIVALS = 3, MOST_SEARCHES = 4 };
 static const double near_enough = 1.05; /* a rival that takes so much longer by the model is not tried */
 
 typedef struct trial {
     const dtm_stage_choice *choice;
-    const double *arena; /* by rank */
+    const double *arena; /* by rank; NULL: it could not be compiled */
     double most;         /* of them */
     double step;
 } trial;
+
+/* A published schedule, looked at as if it were named. */
+typedef struct rival {
+    bool begun, over;
+    const dtm_timeline *timeline;
+    stage_line line;
+} rival;
 
 struct dtm_stage_chooser {
     stages s;
@@ -28,13 +33,15 @@ struct dtm_stage_chooser {
     double memory; /* of the machine; 0: no bound */
     bool automatic;
     const dtm_timeline *timeline; /* of a named schedule; NULL: sequential */
-    stage_seen *seen;
+    stage_line line;              /* of it */
+    stage_line *current;          /* whose choice was given last; NULL: of none */
     trial trials[MOST_TRIALS];
     int n_trials;
     /* auto */
+    double left; /* what the problem's memory is in the search */
     dtm_timeline_answer *answer;
-    int searches, rivals; /* how many, and how many published schedules were tried that are slower by the model */
-    bool *rival_tried;    /* by those of the first search */
+    int searches;
+    rival *rivals; /* by schedule */
 };
 
 enum { MOST_EDITED = 64 }; /* a list of more entries, or one that is further off, is not suggested */
@@ -96,24 +103,6 @@ static dtm_stage_choice *new_choice(const dtm_stage_chooser *c, const dtm_timeli
     return choice;
 }
 
-/* The cut that s->first says. */
-static const dtm_stage_choice *balanced_choice(const dtm_stage_chooser *c) {
-    int64_t *copies;
-    dtm_stage_choice *choice = new_choice(c, c->timeline, c->s.count, c->s.chunks, &copies);
-    for (int k = 0; k < c->s.count; k++) copies[k] = stage_copies(&c->s, k);
-    return choice;
-}
-
-/* As given, or as even as it can be: of what cannot be cut, which is said later. */
-static const dtm_stage_choice *given_choice(const dtm_stage_chooser *c) {
-    const stages *s = &c->s;
-    int64_t *copies;
-    dtm_stage_choice *choice = new_choice(c, c->timeline, s->count, s->chunks, &copies);
-    for (int k = 0; k < s->count; k++)
-        copies[k] = s->rule->n_stages ? s->rule->stages[k] : c->copies / s->count + (k < c->copies % s->count);
-    return choice;
-}
-
 /* A timeline of one name and cut is the same one, but for those that are searched for. */
 static bool is_same(const dtm_timeline *a, const dtm_timeline *b) {
     return a == b || (a && b && a->stages == b->stages && strcmp(a->name, b->name) == 0 && strcmp(a->name, "auto") != 0);
@@ -140,32 +129,15 @@ static const trial *best_tried(const dtm_stage_chooser *c) {
 
 /* ---- a named schedule ---- */
 
-/* What is alive at one time is the least that an arena can be: whether that alone is too much, however the program is cut. */
-static bool is_hopeless(dtm_stage_chooser *c) {
-    dtm_timeline_problem bare = c->problem;
-    bare.memory = c->memory;
-    return stage_least_memory(&c->s, c->copies, &bare, NULL) > c->memory;
-}
-
 static const dtm_stage_choice *choose_cut(dtm_stage_chooser *c, bool *stands) {
-    *stands = true;
-    if (c->s.rule->n_stages || c->problem.units <= 1) return given_choice(c);
-    bool fitting = stage_balance(&c->s, c->copies, &c->problem, c->seen);
-    const dtm_stage_choice *choice = balanced_choice(c), *least;
+    int64_t *copies;
+    stage_advice advice = stage_line_next(&c->line, arena_of(c), &copies);
+    dtm_stage_choice *choice = dtm_arena_alloc(arena_of(c), sizeof *choice);
+    *choice = (dtm_stage_choice){c->timeline, c->line.s.count, c->line.s.chunks, copies, NULL};
+    *stands = advice != STAGE_TRY;
+    c->current = &c->line;
     const trial *known = tried(c, choice);
-    if (c->memory <= 0) return choice;
-    if (fitting && known) return known->choice;
-    const trial *best = best_tried(c);
-    if (!fitting) { /* the cut that needs least memory tells whether any does not need too much */
-        if (is_hopeless(c)) return choice;
-        stage_least_memory(&c->s, c->copies, &c->problem, c->seen);
-        least = balanced_choice(c);
-        if (tried(c, least)) return best ? best->choice : choice;
-        choice = least;
-    }
-    if (c->n_trials == MOST_TRIALS) return best ? best->choice : choice;
-    *stands = false;
-    return choice;
+    return known ? known->choice : choice;
 }
 
 /* ---- auto ---- */
@@ -185,25 +157,18 @@ static const dtm_stage_choice *choice_of_answer(const dtm_stage_chooser *c, cons
     return choice;
 }
 
-/* NULL: it was tried before. */
-static const dtm_stage_choice *choice_of_published(dtm_stage_chooser *c, int index) {
-    c->rival_tried[index] = true;
-    dtm_timeline_problem all = c->problem;
-    all.no_copies = false; /* it was found to be possible */
-    const dtm_stage_choice *choice = choice_of_answer(c, dtm_timeline_answer_with(arena_of(c), &all, c->answer, &c->answer->published[index]));
-    return tried(c, choice) ? NULL : choice;
-}
-
-/* Within what the problem says; NULL: nothing was found, and an error is reported unless it is to be quiet. */
+/* Within so much memory; NULL: nothing was found, and an error is reported unless it is to be quiet. */
 static const dtm_stage_choice *search(dtm_stage_chooser *c, double effort, bool quiet) {
     dtm_timeline_answer *found = NULL;
-    c->problem.effort = effort;
-    c->problem.quiet = quiet;
+    dtm_timeline_problem problem = c->problem;
+    problem.effort = effort;
+    problem.quiet = quiet;
+    problem.memory = c->left;
     c->searches++;
-    bool good = stage_search(&c->s, c->copies, &c->problem, &found);
+    bool good = stage_search(&c->s, c->copies, &problem, &found);
     if (!c->answer) {
         c->answer = found;
-        c->rival_tried = dtm_arena_alloc(c->s.scratch, (size_t)found->n_published);
+        c->rivals = dtm_arena_alloc(c->s.scratch, DTM_TIMELINE_RIVALS * sizeof *c->rivals);
     }
     return good ? choice_of_answer(c, found) : NULL;
 }
@@ -221,40 +186,79 @@ static double beside_model(const dtm_stage_chooser *c, const trial *t) {
 /* Again, within what the last trial has left. */
 static const dtm_stage_choice *search_again(dtm_stage_chooser *c) {
     const trial *last = &c->trials[c->n_trials - 1];
-    dtm_timeline_problem before = c->problem;
-    if (fits(c, last) || c->searches == MOST_SEARCHES) return NULL;
-    c->problem.memory = fmin(c->problem.memory * 0.999, c->memory - beside_model(c, last));
-    const dtm_stage_choice *choice = c->problem.memory > 0 ? search(c, 0.3, true) : NULL;
-    if (!choice) c->searches = MOST_SEARCHES, c->problem.memory = before.memory;
+    if (fits(c, last) || c->searches >= MOST_SEARCHES) return NULL;
+    c->left = fmin(c->left * 0.999, c->memory - beside_model(c, last));
+    const dtm_stage_choice *choice = c->left > 0 ? search(c, 0.3, true) : NULL;
+    if (!choice) c->searches = MOST_SEARCHES;
     return choice;
 }
 
-/* The next published schedule that may be better than the best that was tried: whose memory the model allows, even with as little beside
- * as any needed; a few of those that come near, and all that are quicker by the model. */
-static const dtm_stage_choice *next_rival(dtm_stage_chooser *c) {
-    const trial *best = best_tried(c);
-    double beside = c->n_trials && c->memory > 0 ? INFINITY : 0;
-    for (int i = 0; i < c->n_trials && c->memory > 0; i++) beside = fmin(beside, beside_model(c, &c->trials[i]));
-    for (int i = 0; i < c->answer->n_published && c->n_trials < MOST_TRIALS; i++) {
-        const dtm_timeline_published *p = &c->answer->published[i];
-        bool small = c->memory <= 0 || p->memory + beside <= c->memory, quicker = !best || p->time < model_time(best);
-        if (c->rival_tried[i] || !small || (!quicker && c->rivals >= MOST_RIVALS)) continue;
-        if (best && p->time > near_enough * model_time(best)) return NULL;
-        const dtm_stage_choice *choice = choice_of_published(c, i);
-        if (!choice) continue;
-        c->rivals += !quicker;
-        c->searches = MOST_SEARCHES; /* it is over with that */
-        return choice;
-    }
-    return NULL;
+/* A published order with a cut. */
+static const dtm_stage_choice *choice_of_published(dtm_stage_chooser *c, const dtm_timeline_published *published) {
+    dtm_timeline_problem all = c->problem;
+    all.no_copies = false; /* it was found to be possible */
+    return choice_of_answer(c, dtm_timeline_answer_with(arena_of(c), &all, c->answer, published));
 }
 
-/* Where nothing fits, the published schedule that needs least memory tells whether anything does. */
-static const dtm_stage_choice *leanest(dtm_stage_chooser *c) {
-    int least = -1;
-    for (int i = 0; i < c->answer->n_published; i++)
-        if (least < 0 || c->answer->published[i].memory < c->answer->published[least].memory) least = i;
-    return least < 0 || best_tried(c) || c->rival_tried[least] || c->n_trials == MOST_TRIALS ? NULL : choice_of_published(c, least);
+/* With the cut that its line has next. */
+static const dtm_stage_choice *choice_of_line(dtm_stage_chooser *c, const dtm_timeline_published *published, const int64_t *copies) {
+    dtm_timeline_published cut = *published;
+    int stages = c->rivals[published->schedule].line.s.count;
+    int *units = dtm_arena_alloc(arena_of(c), (size_t)stages * sizeof *units);
+    for (int k = 0; k < stages; k++) units[k] = c->problem.units > 1 ? (int)copies[k] : 1;
+    if (c->problem.units > 1) units[0]++, units[stages - 1]++; /* what stands before the copies, and after them */
+    cut.units = units;
+    return choice_of_published(c, &cut);
+}
+
+/* Whether a choice may be better than the best that was tried. Of those that are slower by the model a few are seen to fit, and not to be
+ * quicker; then it is enough. */
+static bool is_hopeful(const dtm_stage_chooser *c, double time) {
+    const trial *best = best_tried(c);
+    if (!best || time < model_time(best)) return true;
+    int seen = 0;
+    for (int i = 0; i < c->n_trials; i++)
+        seen += &c->trials[i] != best && fits(c, &c->trials[i]) && model_time(&c->trials[i]) >= model_time(best);
+    return time <= near_enough * model_time(best) && seen < MOST_RIVALS;
+}
+
+/* The next cut of a published schedule that may be better than the best that was tried. */
+static const dtm_stage_choice *next_cut(dtm_stage_chooser *c, const dtm_timeline_published *p) {
+    rival *r = &c->rivals[p->schedule];
+    if (!r->begun) {
+        dtm_timeline *places = dtm_timeline_answer_with(arena_of(c), &c->problem, c->answer, p)->timeline;
+        r->line = stage_line_of(&c->s, places, &c->problem, c->copies, c->memory);
+        r->begun = true;
+        r->over = stage_line_is_hopeless(&r->line);
+    }
+    const dtm_stage_choice *next = r->over || (c->memory > 0 && p->memory > c->memory) ? NULL : choice_of_published(c, p);
+    if (next && tried(c, next)) next = NULL;
+    while (!next && !r->over) {
+        int64_t *copies;
+        stage_advice advice = stage_line_next(&r->line, arena_of(c), &copies);
+        const dtm_stage_choice *cut = advice == STAGE_NONE ? NULL : choice_of_line(c, p, copies);
+        const trial *known = cut ? tried(c, cut) : NULL;
+        if (known && advice == STAGE_TRY) { /* by others */
+            stage_line_saw(&r->line, copies, known->arena);
+            continue;
+        }
+        r->over = advice != STAGE_TRY; /* else the next cut may be better than this one, which tells what it needs */
+        if (!known) next = cut;
+    }
+    if (!next) return NULL;
+    c->searches = MOST_SEARCHES; /* it is over with that */
+    c->current = &r->line;
+    return next;
+}
+
+static const dtm_stage_choice *next_rival(dtm_stage_chooser *c) {
+    for (int i = 0; i < c->answer->n_published && c->n_trials < MOST_TRIALS; i++) {
+        const dtm_timeline_published *p = &c->answer->published[i];
+        if (!is_hopeful(c, p->time)) continue;
+        const dtm_stage_choice *next = next_cut(c, p);
+        if (next) return next;
+    }
+    return NULL;
 }
 
 /* Whether a published schedule comes near what was found. */
@@ -279,7 +283,9 @@ static const dtm_stage_choice *with_results(const dtm_stage_chooser *c, const tr
 static const dtm_stage_choice *choose_timeline(dtm_stage_chooser *c, bool *stands) {
     const dtm_stage_choice *next = NULL;
     *stands = false;
+    c->current = NULL;
     if (!c->searches) {
+        c->left = c->problem.memory;
         next = search(c, 1, c->memory > 0);
         if (next && !counts_up(c, next->n_stages, "auto")) return NULL;
         if (!next && c->memory <= 0) return NULL;
@@ -288,13 +294,13 @@ static const dtm_stage_choice *choose_timeline(dtm_stage_chooser *c, bool *stand
         next = search_again(c);
     }
     if (!next) next = next_rival(c);
-    if (!next) next = leanest(c);
     if (next) return next;
     const trial *best = best_tried(c);
     *stands = true;
     if (best) return with_results(c, best);
     double least = INFINITY;
     for (int i = 0; i < c->n_trials; i++) least = fmin(least, c->trials[i].most);
+    for (int i = 0; !c->n_trials && i < c->answer->n_published; i++) least = fmin(least, c->answer->published[i].memory);
     dtm_timeline_nothing_fits(c->s.module->context, c->s.rule->span, least, c->memory);
     return NULL;
 }
@@ -317,11 +323,8 @@ static bool find_places(dtm_stage_chooser *c) {
     }
     if (!timeline)
         timeline = dtm_timeline_create(s->scratch, schedule, DTM_PLACE_LOOP, s->n_ranks, 1, s->rule->chunks ? (int)s->rule->chunks : 1);
-    s->places = timeline;
-    s->chunks = timeline->chunks;
-    s->count = timeline->stages;
-    s->first = dtm_arena_alloc(s->scratch, (size_t)(s->count + 1) * sizeof *s->first);
-    return counts_up(c, s->count, schedule);
+    c->line = stage_line_of(s, timeline, &c->problem, c->copies, c->memory);
+    return counts_up(c, c->line.s.count, schedule);
 }
 
 static bool prepare(dtm_stage_chooser *c) {
@@ -377,14 +380,7 @@ bool dtm_stage_tried(dtm_stage_chooser *c, const dtm_stage_choice *choice, const
         most = fmax(most, arena[r]);
     }
     c->trials[c->n_trials++] = (trial){choice, arena ? copy : NULL, most, step};
+    if (arena && c->current) stage_line_saw(c->current, choice->copies, copy);
     const trial *best = best_tried(c);
-    bool good = !best || best == &c->trials[c->n_trials - 1] || !c->automatic; /* of cuts the last is the best */
-    if (!arena || c->automatic) return good;
-    stage_seen *seen = dtm_arena_alloc(c->s.scratch, sizeof *seen);
-    double *beside = dtm_arena_alloc(c->s.scratch, ranks * sizeof *beside);
-    stage_modelled(&c->s, &c->problem, choice->copies, beside);
-    for (size_t r = 0; r < ranks; r++) beside[r] = arena[r] - (c->memory - c->problem.memory) - beside[r];
-    *seen = (stage_seen){c->seen, choice->copies, beside};
-    c->seen = seen;
-    return good;
+    return !best || best == &c->trials[c->n_trials - 1] || !c->automatic; /* of cuts the last is the best */
 }

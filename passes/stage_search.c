@@ -114,7 +114,7 @@ bool stage_search(stages *s, int64_t copies, const dtm_timeline_problem *units, 
     for (int i = 0; i < answer->n_rivals; i++)
         if (dtm_timeline_placement(answer->rivals[i].name) == DTM_PLACE_BIDIRECTIONAL) answer->rivals[i].added += added;
     for (int i = 0; i < answer->n_published; i++)
-        if (answer->published[i].placement == DTM_PLACE_BIDIRECTIONAL) answer->published[i].time += added;
+        if (answer->published[i].placement == DTM_PLACE_BIDIRECTIONAL) answer->published[i].time += added, answer->published[i].added += added;
     answer->added = problem.added[answer->timeline->placement] + (answer->timeline->directions == 2 ? added : 0);
     *found = answer;
     return true;

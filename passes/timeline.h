@@ -187,12 +187,15 @@ typedef struct dtm_timeline_rival {
     double makespan, memory; /* makespan INFINITY: it is not defined for these numbers, or does not fit */
 } dtm_timeline_rival;
 
+enum { DTM_TIMELINE_RIVALS = 15 }; /* published schedules that a search is held against */
+
 /* A published schedule on some cut. */
 typedef struct dtm_timeline_published {
     int schedule;        /* which of them */
     dtm_placement placement;
     const int *units;    /* by stage: how many */
     double time, memory; /* with what comes after the last microbatch; of the rank that needs most */
+    double added;        /* what comes after it */
     bool fits;           /* within the problem's memory */
 } dtm_timeline_published;
 
@@ -206,7 +209,7 @@ typedef struct dtm_timeline_answer {
     double least;             /* nor any other cut or placement */
     dtm_timeline_rival *rivals;
     int n_rivals;
-    dtm_timeline_published *published; /* all that are defined for these numbers, but for the answer itself; the quickest first */
+    dtm_timeline_published *published; /* all that are defined for these numbers, the quickest first */
     int n_published;
     double work;              /* what all of it took, in tasks placed: of the order of 1e7 in a second */
 } dtm_timeline_answer;

@@ -32,6 +32,8 @@ static const rival rivals[] = {
     {"dualpipev", 2, DTM_PLACE_V, {-1}},
 };
 
+_Static_assert(sizeof rivals / sizeof *rivals == DTM_TIMELINE_RIVALS, "that many are spoken of");
+
 /* Microbatches in all chunks of a rank that the heuristic's bound on memory allows, one chunk counting one. */
 static int allowed(const rival *r, int ranks) {
     if (!strcmp(r->name, "zbh2")) return 2 * ranks;

@@ -185,7 +185,7 @@ static void keep_rival(searcher *s, published r) {
 
 /* In the order of their times. */
 static void list_published(searcher *s, dtm_timeline_answer *answer, const published *r, bool fits) {
-    dtm_timeline_published p = {r->schedule, r->order->placement, copy_units(s->arena, r->units, r->order->stages), r->time, r->memory, fits};
+    dtm_timeline_published p = {r->schedule, r->order->placement, copy_units(s->arena, r->units, r->order->stages), r->time, r->memory, s->problem->added[r->order->placement], fits};
     for (int i = 0; i < answer->n_published; i++) { /* cuts may be the same */
         const dtm_timeline_published *other = &answer->published[i];
         if (other->schedule == p.schedule && memcmp(other->units, p.units, (size_t)r->order->stages * sizeof *p.units) == 0) return;
@@ -476,17 +476,6 @@ static void make_room(searcher *s) {
     s->best_plan = search_plan_create(s->scratch, largest->instance);
 }
 
-/* The answer itself. */
-static void drop_published(dtm_timeline_answer *answer, const published *r) {
-    int kept = 0;
-    for (int i = 0; i < answer->n_published; i++) {
-        const dtm_timeline_published *p = &answer->published[i];
-        bool same_cut = p->schedule == r->schedule && memcmp(p->units, r->units, (size_t)r->order->stages * sizeof *r->units) == 0;
-        if (!same_cut) answer->published[kept++] = *p;
-    }
-    answer->n_published = kept;
-}
-
 static void answer_with(searcher *s, dtm_timeline_answer *answer) {
     const published *r = s->n_rivals ? &s->rivals[0] : NULL;
     const candidate *c = s->best_of;
@@ -506,7 +495,6 @@ static void answer_with(searcher *s, dtm_timeline_answer *answer) {
         answer->bound = c->bound;
     }
     answer->times = dtm_timeline_simulate(s->arena, answer->timeline, &answer->costs);
-    if (rival) drop_published(answer, r);
 }
 
 static void search(searcher *s, dtm_timeline_answer *answer) {
@@ -594,7 +582,7 @@ dtm_timeline_answer *dtm_timeline_answer_with(dtm_arena *arena, const dtm_timeli
     answer->units = copy_units(arena, published->units, order->stages);
     answer->costs = search_cut_costs(arena, p, order->stages, answer->units);
     answer->times = dtm_timeline_simulate(arena, order, &answer->costs);
-    answer->added = published->time - answer->times->makespan;
+    answer->added = published->added;
     search_instance *in =
         search_instance_create(arena, &answer->costs, order->placement, order->ranks, order->microbatches, order->chunks, p->memory);
     answer->bound = in ? search_bound(in) : 0;
