@@ -275,10 +275,28 @@ static void emit_loop(emitter *e) {
     e->chunk = -1;
 }
 
+/* A repeat that is not split, once more after the loop. */
+typedef struct repeat_again {
+    dtm_op repeat;
+    dtm_region body;
+} repeat_again;
+
+/* Where what an operator of the loop made is read after it, copy by copy where it stands in a repeat. */
+static dtm_region in_its_copies(emitter *e, dtm_op op, dtm_region to, repeat_again *again) {
+    dtm_op repeat = dtm_enclosing(e->from, op, DTM_OP_REPEAT);
+    if (!repeat) return to;
+    if (again->repeat == repeat) return again->body;
+    dtm_builder b = emit_builder(e, repeat, in_its_copies(e, repeat, to, &(repeat_again){0}));
+    dtm_op made = dtm_build_region(&b, DTM_OP_REPEAT, &get(e, repeat)->attributes);
+    *again = (repeat_again){repeat, dtm_op_get(e->to, made)->body};
+    return again->body;
+}
+
 /* What a part of the loop accumulated and ranks add up is added up right after it, as the same part of the step: what forward
  * made is wanted without backward too. */
 static void gather_sums(emitter *e, stage_part part) {
     dtm_region region = 0;
+    repeat_again again = {0};
     for (dtm_op op = 1; op < e->s->n_ops; op++) {
         const dtm_op_data *data = get(e, op);
         if (!data->region || data->kind != DTM_OP_ACCUMULATE || e->s->part[op] != part || e->s->around[op]) continue;
@@ -288,7 +306,7 @@ static void gather_sums(emitter *e, stage_part part) {
             dtm_op_kind kind = part == PART_FORWARD ? DTM_OP_FORWARD : DTM_OP_BACKWARD;
             region = dtm_op_get(e->to, dtm_build_region(&top, kind, NULL))->body;
         }
-        dtm_builder b = emit_builder(e, op, region);
+        dtm_builder b = emit_builder(e, op, in_its_copies(e, op, region, &again));
         emit_gather(e, &b, data->results[0]);
     }
 }
