@@ -205,9 +205,9 @@ static dtm_timeline_rival time_rival(searcher *s, dtm_arena *arena, dtm_timeline
     s->beside += simulated_time * 3.0 * order->ranks * order->chunks * order->microbatches;
     published r = {arena, order, copy_units(arena, units, order->stages), times->makespan + added, times->memory, schedule};
     double makespan = times->makespan;
-    bool fits = !times->stuck && (s->memory <= 0 || times->memory <= s->memory * (1 + 1e-12));
+    bool ends = !times->stuck, fits = ends && (s->memory <= 0 || times->memory <= s->memory * (1 + 1e-12));
     dtm_arena_destroy(scratch);
-    if (!times->stuck) list_published(s, answer, &r, fits);
+    if (ends) list_published(s, answer, &r, fits);
     if (fits) keep_rival(s, r);
     else dtm_arena_destroy(arena);
     return (dtm_timeline_rival){.makespan = fits ? makespan : INFINITY, .memory = r.memory, .added = added};
