@@ -299,9 +299,11 @@ static void explain_text(const explainer *e, const dtm_module *source) {
         dtm_text_printf(e->out, "\n");
         for (size_t i = 0; i < e->ledger.count; i++) print_reason(e, i);
         dtm_text_printf(e->out, "\n");
-        print_advice(e);
     }
+    size_t before = e->out->length;
+    if (e->ledger.count) print_advice(e);
     print_by_cost(e, source);
+    if (e->ledger.count && e->out->length == before) e->out->length--; /* no advice: not two empty lines */
     print_memory(e);
 }
 

@@ -101,12 +101,13 @@ static void add_times(const cost_reader *c, dtm_stage_cost *costs) {
         if (data->body && data->kind != DTM_OP_FUSED) continue;
         dtm_stage_cost *cost = &costs[at->stage];
         double time = at->copies * time_of(c, op);
+        double links = dtm_is_collective(data->kind) ? time : 0;
         if (at->part == FORWARD)
-            cost->forward += time;
+            cost->forward += time, cost->forward_links += links;
         else if (c->input[op])
-            cost->input += time;
+            cost->input += time, cost->input_links += links;
         else
-            cost->weight += time;
+            cost->weight += time, cost->weight_links += links;
         if (data->kind == DTM_OP_SEND)
             *(at->part == FORWARD ? &cost->forward_bytes : &cost->backward_bytes) +=
                 (double)dtm_collective_cost_of(c->module, op).payload;

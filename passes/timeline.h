@@ -32,6 +32,7 @@ typedef struct dtm_stage_cost {
     double kept;                   /* bytes kept from the beginning of F to the end of B or I */
     double kept_for_weight;        /* from the end of I to the end of W: some of those, and what I makes; may be more */
     double held;                   /* bytes that lie on each rank that has the stage: weights and what belongs to them */
+    double forward_links, input_links, weight_links; /* of F, I and W, in collectives: alone, nothing hides them */
     uint32_t shares;               /* a bit for each of what is `shared` that it has besides */
 } dtm_stage_cost;
 
@@ -92,6 +93,7 @@ typedef struct dtm_rank_times {
     double first, last;    /* the beginning of its first operation, the end of its last; with `buffers` its messages have left too */
     double busy;           /* in tasks and pairs */
     double exposed;        /* waiting for messages on their way: what faster links could save at most */
+    double links;          /* of `busy`, in collectives that nothing hides */
     double kept;           /* the most bytes of activations alive at a time */
     double memory;         /* and with what its stages hold */
     size_t done;           /* operations; fewer than there are where all ranks stand still */
@@ -112,6 +114,7 @@ typedef struct dtm_timeline_times {
     double bubble;       /* idle share of all ranks' time */
     double worst_bubble; /* of the rank that is idle most */
     double exposed, memory; /* of the rank that has most */
+    double communication;   /* the same of `exposed` and `links` together */
     int waiting;         /* the most messages of one channel (source, destination, F or B) made and not yet in use */
     int slots;           /* the same, made and not yet used up: receive buffers with which no send ever waits */
     bool stuck;          /* the ranks wait for each other: times are those until then */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { LABEL = 9, STATS = 17 };
+#define UNDERLINED "\033[4m"
 
 typedef struct canvas {
     const dtm_timeline *timeline;
@@ -18,6 +19,7 @@ typedef struct canvas {
     bool colour;
     char *row;       /* of the rank at hand */
     char *paint;     /* its colours: the letter of the kind, P for a pair */
+    bool *under;     /* in colours: messages of the rank are under way beside what it computes */
 } canvas;
 
 /* What an operation is painted as. */
@@ -91,6 +93,27 @@ static void put_waits(canvas *c, int rank) {
     }
 }
 
+/* Columns in which messages of a rank, to it and from it, are under way for the better part, while it computes. */
+static void put_under(canvas *c, int rank) {
+    const dtm_timeline *t = c->timeline;
+    memset(c->under, 0, (size_t)c->width * sizeof *c->under);
+    for (size_t i = 0; i < c->times->rank[rank].done; i++) {
+        const dtm_operation *o = &t->order[rank].operations[i];
+        for (int k = 0; o->kind != DTM_OPERATION_GROUP && k < (o->kind == DTM_OPERATION_PAIR ? 2 : 1); k++) {
+            dtm_task_place needs[2];
+            int n = dtm_timeline_needs(t, rank, o->tasks[k], needs);
+            size_t message[2] = {dtm_timeline_number(t, rank, o->tasks[k])}, count = 1;
+            if (n && needs[n - 1].rank != rank) message[count++] = dtm_timeline_number(t, needs[n - 1].rank, needs[n - 1].task);
+            for (size_t m = 0; m < count; m++) {
+                const dtm_message_times *way = &c->times->message[message[m]];
+                double from = floor(way->begun / c->step + 0.5), to = floor(way->arrived / c->step + 0.5);
+                for (double at = from; at < to && at < c->width; at++) /* NAN: there is none */
+                    c->under[(int)at] = c->paint[(int)at] != '.' && c->paint[(int)at] != '~';
+            }
+        }
+    }
+}
+
 static const char *colour_of(char kind) {
     switch (kind) {
     case 'F': return "\033[44;97m";
@@ -107,8 +130,8 @@ static void print_row(canvas *c, int rank) {
     dtm_text_printf(c->text, "rank %-3d ", rank);
     for (int i = 0; i < c->width;) {
         int to = i;
-        while (to < c->width && c->paint[to] == c->paint[i]) to++;
-        if (c->colour) dtm_text_printf(c->text, "%s", colour_of(c->paint[i]));
+        while (to < c->width && c->paint[to] == c->paint[i] && c->under[to] == c->under[i]) to++;
+        if (c->colour) dtm_text_printf(c->text, "%s%s", colour_of(c->paint[i]), c->under[i] ? UNDERLINED : "");
         dtm_text_append(c->text, c->row + i, (size_t)(to - i));
         if (c->colour) dtm_text_printf(c->text, "\033[0m");
         i = to;
@@ -168,6 +191,7 @@ void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *cos
     set_width(&c, columns);
     c.row = dtm_arena_alloc(arena, (size_t)c.width);
     c.paint = dtm_arena_alloc(arena, (size_t)c.width);
+    c.under = dtm_arena_alloc(arena, (size_t)c.width * sizeof *c.under);
     size_t from = text->length;
     dtm_text_printf(text, "%s: %d rank%s, %d microbatch%s, %d stage%s, placement %s\n", t->name, t->ranks, dtm_plural(t->ranks),
                     t->microbatches, t->microbatches == 1 ? "" : "es", t->stages, dtm_plural(t->stages), dtm_placement_name(t->placement));
@@ -182,6 +206,7 @@ void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *cos
             for (size_t i = 0; i < times->rank[r].done; i++)
                 put(&c, &t->order[r].operations[i], times->rank[r].start[i], times->rank[r].end[i]);
         if (!t->groups) put_waits(&c, r);
+        if (!t->groups && colour) put_under(&c, r);
         print_row(&c, r);
     }
     from = text->length;
@@ -190,7 +215,7 @@ void dtm_timeline_draw_text(const dtm_timeline *t, const dtm_timeline_costs *cos
                     "a rank %.4g%s%s%s\n",
                     times->makespan, times->time_unit ? " " : "", times->time_unit ? times->time_unit : "",
                     100 * times->bubble, 100 * times->worst_bubble,
-                    times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0, times->memory,
+                    times->makespan > 0 ? 100 * times->communication / times->makespan : 0.0, times->memory,
                     times->memory_unit ? " " : "", times->memory_unit ? times->memory_unit : "",
                     times->stuck ? "; it stands still" : "");
     dtm_timeline_wrap(text, from, columns);

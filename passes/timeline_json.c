@@ -87,7 +87,7 @@ void dtm_timeline_draw_json(const dtm_timeline *t, const dtm_timeline_costs *cos
     dtm_text_printf(text, "\n],\"otherData\":{\"schedule\":\"%s\",\"bubble\":", t->name);
     dtm_text_number(text, times->bubble);
     dtm_text_printf(text, ",");
-    at(&w, "exposed", times->exposed);
+    at(&w, "exposed", times->communication);
     dtm_text_printf(text, ",\"memory\":");
     dtm_text_number(text, times->memory);
     dtm_text_printf(text, "}}\n");

@@ -100,6 +100,38 @@ static void memory(simulation *s, int rank) {
     r->memory = r->kept + dtm_held_bytes(s->costs, t, rank);
 }
 
+/* ---- collectives ---- */
+
+static double task_links(const simulation *s, int rank, dtm_task task) {
+    const dtm_stage_cost *c = &s->costs->stage[dtm_timeline_stage(s->timeline, rank, task.chunk)];
+    switch (task.kind) {
+    case DTM_TASK_FORWARD: return c->forward_links;
+    case DTM_TASK_INPUT: return c->input_links;
+    case DTM_TASK_WEIGHT: return c->weight_links;
+    default: return c->input_links + c->weight_links;
+    }
+}
+
+/* What nothing hides of the collectives within stages. What a pair saves was hidden. */
+static double links(const simulation *s, int rank) {
+    const dtm_timeline *t = s->timeline;
+    double all = 0;
+    for (size_t i = 0; i < s->times->rank[rank].done; i++) {
+        const dtm_operation *o = &t->order[rank].operations[i];
+        double shown = 0, alone = 0;
+        int stage[2] = {0};
+        for (int k = 0; k < timeline_n_tasks(o); k++) {
+            stage[k] = dtm_timeline_stage(t, rank, o->tasks[k].chunk);
+            shown += task_links(s, rank, o->tasks[k]);
+            alone += dtm_task_time(s->costs, (dtm_task_kind)o->tasks[k].kind, stage[k]);
+        }
+        if (o->kind == DTM_OPERATION_PAIR)
+            shown -= alone - dtm_pair_time(s->costs, stage[0], (dtm_task_kind)o->tasks[1].kind, stage[1]);
+        all += fmax(shown, 0);
+    }
+    return all;
+}
+
 /* ---- messages waiting ---- */
 
 typedef struct event {
@@ -186,11 +218,13 @@ static void sum_up(simulation *s) {
         dtm_rank_times *r = &all->rank[i];
         if (r->done < s->timeline->order[i].count) all->stuck = true;
         memory(s, i);
+        r->links = links(s, i);
         first = fmin(first, r->first);
         last = fmax(last, r->last);
         least = fmin(least, r->busy);
         busy += r->busy;
         all->exposed = fmax(all->exposed, r->exposed);
+        all->communication = fmax(all->communication, r->exposed + r->links);
         all->memory = fmax(all->memory, r->memory);
     }
     all->makespan = last - first;

@@ -157,7 +157,7 @@ void dtm_timeline_draw_svg(const dtm_timeline *t, const dtm_timeline_costs *cost
                     LEFT, t->ranks, dtm_plural(t->ranks), t->microbatches, t->microbatches == 1 ? "" : "es", t->stages,
                     dtm_plural(t->stages), times->makespan, times->time_unit ? " " : "",
                     times->time_unit ? times->time_unit : "", 100 * times->bubble,
-                    times->makespan > 0 ? 100 * times->exposed / times->makespan : 0.0);
+                    times->makespan > 0 ? 100 * times->communication / times->makespan : 0.0);
     dtm_text_printf(text, "<text x=\"%d\" y=\"35\" text-anchor=\"end\" fill=\"#555\">idle</text>", LEFT + WIDTH + 50);
     dtm_text_printf(text, "<text x=\"%d\" y=\"35\" text-anchor=\"end\" fill=\"#555\">%s</text>\n", LEFT + WIDTH + 110,
                     times->memory_unit ? times->memory_unit : "memory");

@@ -146,7 +146,9 @@ static dtm_timeline_costs scaled(const drawing *d, unit time, unit memory) {
         stage[s] = (dtm_stage_cost){
             c->forward / time.size,           c->input / time.size, c->weight / time.size, c->hidden / time.size,
             c->hidden_input / time.size,      c->later / time.size, c->forward_bytes,      c->backward_bytes,
-            c->kept / memory.size,            c->kept_for_weight / memory.size,            c->held / memory.size};
+            c->kept / memory.size,            c->kept_for_weight / memory.size,            c->held / memory.size,
+            .forward_links = c->forward_links / time.size, .input_links = c->input_links / time.size,
+            .weight_links = c->weight_links / time.size};
     }
     costs.stage = stage;
     dtm_timeline_sum *sums = dtm_arena_alloc(d->arena, (size_t)costs.n_sums * sizeof *sums);

@@ -176,8 +176,9 @@ static void test_times_by_hand(void) {
     dtm_context *context = dtm_context_create();
     dtm_arena *arena = dtm_context_arena(context);
     dtm_timeline *t = parse(context, "hand", "# t P=2 M=2 V=1 placement=single\nF0 F1 I0 W0 B1\nF0 I0 F1 B1 W0\n");
-    dtm_stage_cost stage[] = {{1, 1, 1, .forward_bytes = 2, .kept = 10, .kept_for_weight = 4, .held = 100},
-                              {2, 2, 2, .backward_bytes = 1, .kept = 20, .kept_for_weight = 5, .held = 200}};
+    dtm_stage_cost stage[] = {{1, 1, 1, .forward_bytes = 2, .kept = 10, .kept_for_weight = 4, .held = 100, .forward_links = 0.25,
+                               .input_links = 0.5, .weight_links = 0.125},
+                              {2, 2, 2, .backward_bytes = 1, .kept = 20, .kept_for_weight = 5, .held = 200, .forward_links = 0.5}};
     dtm_timeline_costs costs = {2, stage, 0.5, 4, NULL}; /* F takes 0.5 + 2 / 4, B 0.5 + 1 / 4 */
     dtm_timeline_times *times = dtm_timeline_simulate(arena, t, &costs);
     /* rank 0: F0 0-1, F1 1-2, I0 6.75-7.75, W0 7.75-8.75, B1 12.75-14.75; rank 1: F0 2-4, I0 4-6, F1 6-8, B1 8-12, W0 12-14 */
@@ -186,6 +187,21 @@ static void test_times_by_hand(void) {
     CHECK(near(times->rank[0].exposed, 0.75 + 0.75) && near(times->rank[1].exposed, 1), "exposed by hand: %g %g",
           times->rank[0].exposed, times->rank[1].exposed);
     CHECK(near(times->rank[0].kept, 20) && near(times->rank[1].kept, 25) && near(times->memory, 225), "memory by hand");
+    CHECK(near(times->rank[0].links, 2 * 0.25 + 0.5 + 0.125 + 0.625) && near(times->rank[1].links, 2 * 0.5) &&
+              near(times->communication, 1.5 + 1.75) && near(times->exposed, 1.5),
+          "collectives by hand: %g %g, with messages %g", times->rank[0].links, times->rank[1].links, times->communication);
+    dtm_context_destroy(context);
+}
+
+/* Of the collectives of a pair, 0.5 of either part, 0.75 is hidden. */
+static void test_links_of_pairs(void) {
+    dtm_context *context = dtm_context_create();
+    dtm_timeline *t = parse(context, "pair", "# t P=1 M=2 V=1 placement=single\nF0 (F1+B0) B1\n");
+    dtm_stage_cost stage[] = {{2, 2, 1, .hidden = 0.75, .forward_links = 0.5, .input_links = 0.5}};
+    dtm_timeline_costs costs = {1, stage, 0, 0, NULL};
+    dtm_timeline_times *times = dtm_timeline_simulate(dtm_context_arena(context), t, &costs);
+    CHECK(near(times->makespan, 2 + 4.25 + 3) && near(times->communication, 0.5 + 0.25 + 0.5), "a pair: %g of %g",
+          times->communication, times->makespan);
     dtm_context_destroy(context);
 }
 
@@ -803,6 +819,7 @@ int main(int count, char **words) {
     test_recorded();
     test_times();
     test_times_by_hand();
+    test_links_of_pairs();
     test_ways_by_hand();
     test_divided();
     test_sums_by_hand();
