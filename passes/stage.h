@@ -116,7 +116,7 @@ double stage_memory_bound(const dtm_module *module);
 typedef struct stage_seen {
     const struct stage_seen *before; /* NULL: the first one */
     const int64_t *copies;           /* by stage */
-    const double *beside;            /* by rank */
+    const double *modelled, *beside; /* by rank */
     double most;                     /* of the ranks' arenas */
 } stage_seen;
 /* Sets s->first, of stages whose places are known: so that the rank that has most to do has as little as can be and each rank

@@ -82,9 +82,10 @@ static double modelled(const cutter *c, int rank) {
     return held + dtm_shared_on_rank(c->problem->shared, c->problem->n_shared, shares) + most;
 }
 
-/* What a rank needed beside that when it was seen with the stages that are most like these. */
-static double beside(const cutter *c, int rank) {
-    double extra = 0;
+/* And what it needed beside that when it was seen with the stages that are most like these: with the very same ones that is known, with
+ * others it is taken to be the less the more they differ in what is modelled. Rather too little: the cut is tried then. */
+static double memory(const cutter *c, int rank) {
+    double model = modelled(c, rank), extra = 0;
     int64_t nearest = INT64_MAX;
     for (const stage_seen *seen = c->seen; seen; seen = seen->before) {
         int64_t distance = 0;
@@ -93,12 +94,14 @@ static double beside(const cutter *c, int rank) {
             int64_t more = c->size[stage] - seen->copies[stage];
             distance += more < 0 ? -more : more;
         }
-        if (distance < nearest) nearest = distance, extra = seen->beside[rank];
+        if (distance >= nearest) continue;
+        nearest = distance;
+        extra = seen->beside[rank];
+        double most = fmax(model, seen->modelled[rank]);
+        if (distance && extra > 0 && most > 0) extra *= fmin(model, seen->modelled[rank]) / most;
     }
-    return extra;
+    return model + extra;
 }
-
-static double memory(const cutter *c, int rank) { return modelled(c, rank) + beside(c, rank); }
 
 static bool fits(const cutter *c, int rank, bool bounded) {
     return !bounded || c->problem->memory <= 0 || memory(c, rank) <= c->problem->memory;

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_TRIALS = 128, MOST_RIVALS = 3, MOST_SEARCHES = 4 };
+enum { MOST_TRIALS = 128, MOST_SEARCHES = 4 };
 static const double near_enough = 1.05; /* a rival that takes so much longer by the model is not tried */
 
 typedef struct trial {
@@ -22,7 +22,7 @@ typedef struct trial {
 /* A published schedule, looked at as if it were named. */
 typedef struct rival {
     bool begun, over;
-    const dtm_timeline *timeline;
+    double quickest; /* by the model, were there no bound on memory */
     stage_line line;
 } rival;
 
@@ -211,26 +211,40 @@ static const dtm_stage_choice *choice_of_line(dtm_stage_chooser *c, const dtm_ti
     return choice_of_published(c, &cut);
 }
 
+/* How many that come near are looked at: more of what is compiled soon. */
+static int most_rivals(const dtm_stage_chooser *c) { return 2 + 24 / c->s.n_ranks; }
+
 /* Whether a choice may be better than the best that was tried. Of those that are slower by the model a few are seen to fit, and not to be
  * quicker; then it is enough. */
 static bool is_hopeful(const dtm_stage_chooser *c, double time) {
     const trial *best = best_tried(c);
     if (!best || time < model_time(best)) return true;
+    double until = near_enough * model_time(best);
     int seen = 0;
-    for (int i = 0; i < c->n_trials; i++)
-        seen += &c->trials[i] != best && fits(c, &c->trials[i]) && model_time(&c->trials[i]) >= model_time(best);
-    return time <= near_enough * model_time(best) && seen < MOST_RIVALS;
+    for (int i = 0; i < c->n_trials; i++) {
+        const trial *t = &c->trials[i];
+        seen += t != best && fits(c, t) && model_time(t) >= model_time(best) && model_time(t) <= until;
+    }
+    return time <= until && seen < most_rivals(c);
 }
 
-/* The next cut of a published schedule that may be better than the best that was tried. */
-static const dtm_stage_choice *next_cut(dtm_stage_chooser *c, const dtm_timeline_published *p) {
+static rival *rival_of(dtm_stage_chooser *c, const dtm_timeline_published *p) {
     rival *r = &c->rivals[p->schedule];
-    if (!r->begun) {
-        dtm_timeline *places = dtm_timeline_answer_with(arena_of(c), &c->problem, c->answer, p)->timeline;
-        r->line = stage_line_of(&c->s, places, &c->problem, c->copies, c->memory);
-        r->begun = true;
-        r->over = stage_line_is_hopeless(&r->line);
-    }
+    int64_t *copies;
+    if (r->begun) return r;
+    dtm_timeline *places = dtm_timeline_answer_with(arena_of(c), &c->problem, c->answer, p)->timeline;
+    dtm_timeline_problem free = c->problem;
+    free.memory = 0;
+    r->line = stage_line_of(&c->s, places, &free, c->copies, 0);
+    stage_line_next(&r->line, arena_of(c), &copies);
+    const dtm_timeline_answer *quickest = choice_of_line(c, p, copies)->searched;
+    *r = (rival){true, false, quickest->times->makespan + quickest->added, stage_line_of(&c->s, places, &c->problem, c->copies, c->memory)};
+    r->over = stage_line_is_hopeless(&r->line);
+    return r;
+}
+
+/* The next cut of a published schedule. */
+static const dtm_stage_choice *next_cut(dtm_stage_chooser *c, rival *r, const dtm_timeline_published *p) {
     const dtm_stage_choice *next = r->over || (c->memory > 0 && p->memory > c->memory) ? NULL : choice_of_published(c, p);
     if (next && tried(c, next)) next = NULL;
     while (!next && !r->over) {
@@ -254,8 +268,9 @@ static const dtm_stage_choice *next_cut(dtm_stage_chooser *c, const dtm_timeline
 static const dtm_stage_choice *next_rival(dtm_stage_chooser *c) {
     for (int i = 0; i < c->answer->n_published && c->n_trials < MOST_TRIALS; i++) {
         const dtm_timeline_published *p = &c->answer->published[i];
-        if (!is_hopeful(c, p->time)) continue;
-        const dtm_stage_choice *next = next_cut(c, p);
+        rival *r = c->memory > 0 || is_hopeful(c, p->time) ? rival_of(c, p) : NULL;
+        if (!r || !is_hopeful(c, fmin(p->time, r->quickest))) continue;
+        const dtm_stage_choice *next = next_cut(c, r, p);
         if (next) return next;
     }
     return NULL;

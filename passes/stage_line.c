@@ -1,7 +1,8 @@
 /* The cut of one order (stage_line.h): the one whose busiest rank has least to do among those that fit. The model of memory leaves out
  * what only the whole program shows: workspaces, what is in flight of one microbatch, what lies between others in the arena. After a
- * trial the cuts near it are taken to need beside the model what it needed, so the cut that is chosen at last has been seen to fit. If
- * none seems to, the one that needs least by what is known tells whether that is so. */
+ * trial the cuts near it are taken to need beside the model about what it needed, rather less; so the cut that is chosen at last has been
+ * seen to fit, and those that would be better not to. If none seems to fit, the one that needs least by what is known tells whether that
+ * is so. */
 #include "passes/stage_line.h"
 
 #include <math.h>
@@ -42,10 +43,14 @@ static const stage_seen *fitting(const stage_line *l) {
     return seen;
 }
 
+/* What is modelled may be more than what there is, too: where I and W are one, less is written down between them. */
+static const double MODEL_EXCEEDS = 1.25;
+
 bool stage_line_is_hopeless(stage_line *l) {
     dtm_timeline_problem bare = *l->problem;
-    bare.memory = l->memory;
-    return l->memory > 0 && !l->s.rule->n_stages && bare.units > 1 && stage_least_memory(&l->s, l->copies, &bare, NULL) > l->memory;
+    bare.memory = MODEL_EXCEEDS * l->memory;
+    if (l->memory <= 0 || l->s.rule->n_stages || bare.units <= 1) return false;
+    return !stage_balance(&l->s, l->copies, &bare, NULL) && stage_least_memory(&l->s, l->copies, &bare, NULL) > bare.memory;
 }
 
 stage_advice stage_line_next(stage_line *l, dtm_arena *arena, int64_t **copies) {
@@ -76,11 +81,11 @@ stage_advice stage_line_next(stage_line *l, dtm_arena *arena, int64_t **copies) 
 void stage_line_saw(stage_line *l, const int64_t *copies, const double *arena) {
     size_t ranks = (size_t)l->s.n_ranks;
     stage_seen *seen = dtm_arena_alloc(l->s.scratch, sizeof *seen);
-    double *beside = dtm_arena_alloc(l->s.scratch, ranks * sizeof *beside);
-    *seen = (stage_seen){l->seen, copies, beside, 0};
-    if (l->problem->units > 1) stage_modelled(&l->s, l->problem, copies, beside);
+    double *modelled = dtm_arena_alloc(l->s.scratch, ranks * sizeof *modelled), *beside = dtm_arena_alloc(l->s.scratch, ranks * sizeof *beside);
+    *seen = (stage_seen){l->seen, copies, modelled, beside, 0};
+    if (l->problem->units > 1) stage_modelled(&l->s, l->problem, copies, modelled);
     for (size_t r = 0; r < ranks; r++) {
-        beside[r] = arena[r] - (l->memory - l->problem->memory) - beside[r];
+        beside[r] = arena[r] - (l->memory - l->problem->memory) - modelled[r];
         seen->most = fmax(seen->most, arena[r]);
     }
     l->seen = seen;

@@ -26,7 +26,7 @@ stage_line stage_line_of(const stages *s, dtm_timeline *places, const dtm_timeli
 stage_advice stage_line_next(stage_line *line, dtm_arena *arena, int64_t **copies);
 /* Bytes of each rank's arena with the cut. */
 void stage_line_saw(stage_line *line, const int64_t *copies, const double *arena);
-/* Whether what is alive at one time is too much already, however it is cut. */
+/* Whether what is alive at one time is too much by far, however it is cut. */
 bool stage_line_is_hopeless(stage_line *line);
 
 #endif
