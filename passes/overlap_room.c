@@ -81,27 +81,31 @@ void dtm_say_no_room(dtm_module *module, dtm_op op) {
                               : dtm_string_of(module->context, reason);
 }
 
-static void start_ahead(dtm_module *module, const dtm_op_list *ops, bool apart) {
-    for (size_t i = 0; i < ops->count; i++) module->ops[ops->items[i]].attributes.number[DTM_COLLECTIVE_APART] = apart;
+/* Lets the first of a row stand where they do, so many of them, and starts the others ahead. */
+static void leave(dtm_module *module, const dtm_op_list *row, size_t left) {
+    for (size_t k = 0; k < row->count; k++) module->ops[row->items[k]].attributes.number[DTM_COLLECTIVE_APART] = k >= left;
 }
 
 bool dtm_leave_room(dtm_module *module, const dtm_op_list *ops, double room) {
     if (dtm_fits_in(module, room)) return true;
-    start_ahead(module, ops, false);
-    bool may_fit = dtm_fits_in(module, room);
-    start_ahead(module, ops, true);
     dtm_arena *arena = dtm_arena_create();
-    dtm_op_list left = {dtm_arena_alloc(arena, (ops->count + 1) * sizeof *left.items), 0, ops->count};
-    for (size_t i = 0; i < ops->count; i++) left.items[left.count++] = ops->items[i];
-    while (may_fit && left.count && !dtm_fits_in(module, room)) {
-        dtm_op largest = dtm_largest_moved(module, &left);
-        module->ops[largest].attributes.number[DTM_COLLECTIVE_APART] = 0;
-        dtm_say_no_room(module, largest);
-        size_t kept = 0;
-        for (size_t i = 0; i < left.count; i++)
-            if (left.items[i] != largest) left.items[kept++] = left.items[i];
-        left.count = kept;
+    dtm_op_list row = {dtm_arena_alloc(arena, (ops->count + 1) * sizeof *row.items), 0, ops->count};
+    for (size_t i = 0; i < ops->count; i++) { /* those that move most first */
+        size_t at = row.count++;
+        for (; at && bytes_of(module, row.items[at - 1]) < bytes_of(module, ops->items[i]); at--) row.items[at] = row.items[at - 1];
+        row.items[at] = ops->items[i];
     }
+    leave(module, &row, row.count);
+    bool may_fit = dtm_fits_in(module, room);
+    size_t low = 0, high = may_fit ? row.count : 0; /* with `low` of them left it does not fit; more of them left take less */
+    while (high > low + 1) {
+        size_t middle = low + (high - low) / 2;
+        leave(module, &row, middle);
+        if (dtm_fits_in(module, room)) high = middle;
+        else low = middle;
+    }
+    leave(module, &row, high);
+    for (size_t k = 0; k < high; k++) dtm_say_no_room(module, row.items[k]);
     dtm_arena_destroy(arena);
     return may_fit;
 }

@@ -126,27 +126,34 @@ static double bytes_of(const chooser *c, size_t i) {
     return bytes;
 }
 
-static void leave(const chooser *c, size_t i) {
-    put(c, i, i + 1, 0);
-    for (size_t r = 0; r < c->module->n_ranks; r++)
-        if (c->sums[i].on[r]) dtm_say_no_room(c->module->ranks[r], c->sums[i].on[r]);
+/* Lets the first of a row of sums stand where they do, so many of them, and starts the others ahead. */
+static void leave(const chooser *c, const size_t *row, const int *streams, size_t count, size_t left) {
+    for (size_t k = 0; k < count; k++) put(c, row[k], row[k] + 1, k < left ? 0 : streams[row[k]]);
 }
 
 /* The fewest are left where they stand, those that move most first, so that every rank's program fits; if none does so, they are as
- * they were. */
+ * they were. It is looked for by halves, as more of them left take less. */
 static void leave_room(const chooser *c) {
     int *streams = dtm_arena_alloc(c->arena, (c->count + 1) * sizeof *streams);
-    for (size_t i = 0; i < c->count; i++) streams[i] = stream_of(c, i);
-    put(c, 0, c->count, 0);
-    bool may_fit = all_fit(c);
-    for (size_t i = 0; i < c->count; i++) put(c, i, i + 1, streams[i]);
-    while (may_fit && !all_fit(c)) {
-        size_t largest = c->count;
-        for (size_t i = 0; i < c->count; i++)
-            if (stream_of(c, i) && (largest == c->count || bytes_of(c, i) > bytes_of(c, largest))) largest = i;
-        if (largest == c->count) return;
-        leave(c, largest);
+    size_t *row = dtm_arena_alloc(c->arena, (c->count + 1) * sizeof *row), count = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        if (!(streams[i] = stream_of(c, i))) continue;
+        size_t at = count++;
+        for (; at && bytes_of(c, row[at - 1]) < bytes_of(c, i); at--) row[at] = row[at - 1];
+        row[at] = i;
     }
+    leave(c, row, streams, count, count);
+    size_t low = 0, high = all_fit(c) ? count : 0; /* with `low` of them left it does not fit */
+    while (high > low + 1) {
+        size_t middle = low + (high - low) / 2;
+        leave(c, row, streams, count, middle);
+        if (all_fit(c)) high = middle;
+        else low = middle;
+    }
+    leave(c, row, streams, count, high);
+    for (size_t k = 0; k < high; k++)
+        for (size_t r = 0; r < c->module->n_ranks; r++)
+            if (c->sums[row[k]].on[r]) dtm_say_no_room(c->module->ranks[r], c->sums[row[k]].on[r]);
 }
 
 void dtm_overlap_sums(dtm_module *module, bool *const *may) {
