@@ -14,7 +14,7 @@
  *     --head k            a head that costs as much as k layers; --held m bytes a full stage holds; --fi c cost of a pair of
  *                         F and I; --chunks n at most; --copies no: every stage on one rank; --effort x
  *
- * FILE may be `-`. It is what `dtmc timeline` will be, without a model. */
+ * FILE may be `-`. It is `dtmc timeline` without a program, of costs made up. */
 #include "passes/timeline.h"
 
 #include <math.h>
