@@ -134,7 +134,7 @@ static void check_counts(const order *o, const dtm_loop_calls *calls) {
 /* What is read of another region is made before, for each microbatch. */
 static void check_reads(const order *o, dtm_op self) {
     const dtm_module *module = o->v->module;
-    const dtm_op_data *op = dtm_op_get(module, self);
+    const dtm_op_data *op = dtm_op_get(module, self), *loop = dtm_op_get(module, o->loop); /* which has the order */
     dtm_op here = dtm_called_region(module, self);
     for (uint32_t i = 0; here && i < op->n_operands; i++) {
         dtm_op def = dtm_value_get(module, op->operands[i])->def, there = def ? dtm_called_region(module, def) : 0;
@@ -143,10 +143,10 @@ static void check_reads(const order *o, dtm_op self) {
         for (size_t m = 0; m < o->times.n_microbatches; m++) {
             int64_t made = o->times.time[a * o->times.n_microbatches + m], used = o->times.time[b * o->times.n_microbatches + m];
             if (used >= 0 && made < 0)
-                BREAK(o->v, op, 512, "the order calls %s for microbatch %d, and never %s, whose %s it reads", region_text(o->v, here), (int)m,
+                BREAK(o->v, loop, 512, "the order calls %s for microbatch %d, and never %s, whose %s it reads", region_text(o->v, here), (int)m,
                       region_text(o->v, there), verify_name(o->v, op->operands[i]));
             if (used >= 0 && made > used)
-                BREAK(o->v, op, 512, "the order calls %s for microbatch %d before %s, whose %s it reads", region_text(o->v, here), (int)m,
+                BREAK(o->v, loop, 512, "the order calls %s for microbatch %d before %s, whose %s it reads", region_text(o->v, here), (int)m,
                       region_text(o->v, there), verify_name(o->v, op->operands[i]));
         }
     }
