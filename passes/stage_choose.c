@@ -195,9 +195,7 @@ static const dtm_stage_choice *search_again(dtm_stage_chooser *c) {
 
 /* A published order with a cut. */
 static const dtm_stage_choice *choice_of_published(dtm_stage_chooser *c, const dtm_timeline_published *published) {
-    dtm_timeline_problem all = c->problem;
-    all.no_copies = false; /* it was found to be possible */
-    return choice_of_answer(c, dtm_timeline_answer_with(arena_of(c), &all, c->answer, published));
+    return choice_of_answer(c, dtm_timeline_answer_with(arena_of(c), &c->problem, c->answer, published));
 }
 
 /* With the cut that its line has next. */
