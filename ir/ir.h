@@ -305,6 +305,7 @@ typedef struct dtm_settings {
     dtm_pipeline_rule pipeline;
     dtm_train train;
     dtm_machine machine;
+    bool roomy; /* memory is looked at when all is done: nothing asks on the way whether there is enough (passes/stage_settle.c) */
 } dtm_settings;
 
 /* ---- the module ---- */

@@ -10,6 +10,7 @@
 double dtm_room_of(const dtm_module *module) {
     const dtm_settings *settings = &module->settings;
     double room = settings->machine.memory > 0 ? settings->machine.memory : INFINITY;
+    if (settings->roomy) return INFINITY;
     for (size_t i = 0; i < settings->n_expects; i++)
         if (settings->expects[i].kind == DTM_EXPECT_MEMORY) room = fmin(room, settings->expects[i].bound);
     return room;
