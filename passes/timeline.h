@@ -190,7 +190,7 @@ typedef struct dtm_timeline_rival {
     double makespan, memory; /* makespan INFINITY: it is not defined for these numbers, or does not fit */
 } dtm_timeline_rival;
 
-enum { DTM_TIMELINE_RIVALS = 15 }; /* published schedules that a search is held against */
+enum { DTM_TIMELINE_RIVALS = 16 }; /* published schedules that a search is held against */
 
 /* A published schedule on some cut. */
 typedef struct dtm_timeline_published {

@@ -30,6 +30,7 @@ static const rival rivals[] = {
     {"vmin", 2, DTM_PLACE_V, {1, 4, 5, -1}},
     {"dualpipe", 2, DTM_PLACE_BIDIRECTIONAL, {-1}},
     {"dualpipev", 2, DTM_PLACE_V, {-1}},
+    {"sequential", 1, DTM_PLACE_SINGLE, {-1}},
 };
 
 _Static_assert(sizeof rivals / sizeof *rivals == DTM_TIMELINE_RIVALS, "that many are spoken of");
@@ -63,6 +64,17 @@ static dtm_timeline *heuristic(dtm_arena *arena, const rival *r, int ranks, int 
     return t;
 }
 
+/* One microbatch after the other, in the least memory that there can be. */
+static dtm_timeline *sequential(dtm_arena *arena, int ranks, int microbatches) {
+    dtm_timeline *t = dtm_timeline_create(arena, "sequential", DTM_PLACE_SINGLE, ranks, microbatches, 1);
+    for (int r = 0; r < ranks; r++)
+        for (int m = 0; m < microbatches; m++) {
+            dtm_timeline_add(t, r, DTM_TASK_FORWARD, m, 0);
+            dtm_timeline_add(t, r, DTM_TASK_BACKWARD, m, 0);
+        }
+    return t;
+}
+
 bool search_rival(int index, const char **name, int *chunks) {
     if (index < 0 || index >= (int)(sizeof rivals / sizeof *rivals)) return false;
     *name = rivals[index].name;
@@ -77,6 +89,7 @@ dtm_timeline *search_rival_order(dtm_arena *arena, int index, const dtm_timeline
     bool allowed_here = !p->stages || p->n_stages == stages;
     if ((p->no_copies && copies) || (p->chunks && r->chunks > p->chunks && !copies) || !allowed_here) return NULL;
     for (int i = 0; i < TRIES && r->styles[i] >= 0; i++) *work += 3.0 * p->ranks * r->chunks * p->microbatches;
+    if (!strcmp(r->name, "sequential")) return sequential(arena, p->ranks, p->microbatches);
     return r->styles[0] < 0 ? search_rule(arena, r->name, p->ranks, p->microbatches, r->chunks)
                             : heuristic(arena, r, p->ranks, p->microbatches);
 }
