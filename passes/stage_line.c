@@ -53,6 +53,36 @@ bool stage_line_is_hopeless(stage_line *l) {
     return !stage_balance(&l->s, l->copies, &bare, NULL) && stage_least_memory(&l->s, l->copies, &bare, NULL) > bare.memory;
 }
 
+static double arena_of(const stage_seen *seen, int rank) { return seen->modelled[rank] + seen->beside[rank]; }
+
+/* Of the cut seen that needs least, one with a copy less on the rank that needs most, and one more on the rank that needs least of those
+ * for which it has not been seen; NULL: there is none. */
+static int64_t *near_least(const stage_line *l, dtm_arena *arena) {
+    const stage_seen *best = l->seen;
+    for (const stage_seen *seen = l->seen; seen; seen = seen->before)
+        if (seen->most < best->most) best = seen;
+    if (!best) return NULL;
+    int full = 0;
+    for (int r = 1; r < l->s.n_ranks; r++)
+        if (arena_of(best, r) > arena_of(best, full)) full = r;
+    int64_t *cut = dtm_arena_alloc(arena, (size_t)l->s.count * sizeof *cut), *found = NULL;
+    double least = INFINITY;
+    for (int from = 0; from < l->s.chunks; from++)
+        for (int r = 0; r < l->s.n_ranks; r++)
+            for (int to = 0; to < l->s.chunks; to++) {
+                int a = stage_at(&l->s, full, from), b = stage_at(&l->s, r, to);
+                if (r == full || a == b || !best->copies[a] || arena_of(best, r) >= least) continue;
+                memcpy(cut, best->copies, (size_t)l->s.count * sizeof *cut);
+                cut[a]--;
+                cut[b]++;
+                if (find_seen(l, cut)) continue;
+                least = arena_of(best, r);
+                if (!found) found = dtm_arena_alloc(arena, (size_t)l->s.count * sizeof *found);
+                memcpy(found, cut, (size_t)l->s.count * sizeof *cut);
+            }
+    return found;
+}
+
 stage_advice stage_line_next(stage_line *l, dtm_arena *arena, int64_t **copies) {
     if (l->s.rule->n_stages || l->problem->units <= 1) {
         cut_as_given(l);
@@ -68,8 +98,9 @@ stage_advice stage_line_next(stage_line *l, dtm_arena *arena, int64_t **copies) 
         if (stage_line_is_hopeless(l)) return STAGE_NONE;
         stage_least_memory(&l->s, l->copies, l->problem, l->seen);
         next = copies_of(l, arena);
+        if (!good && find_seen(l, next)) next = near_least(l, arena);
     }
-    if (l->n_seen < l->most && !find_seen(l, next)) {
+    if (next && l->n_seen < l->most && !find_seen(l, next)) {
         *copies = next;
         return STAGE_TRY;
     }
