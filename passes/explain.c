@@ -26,6 +26,7 @@ void dtm_text_seconds(dtm_text *out, double seconds) {
 
 typedef struct explainer {
     dtm_module *module;
+    const dtm_explained_messages *messages; /* of a pipeline's rank */
     const dtm_explain_options *options;
     dtm_ledger ledger;
     double step_time;
@@ -102,6 +103,16 @@ static const char *hidden_in_steps(const explainer *e, dtm_op op) {
     return dtm_arena_printf(e->scratch, "%zu products that %s it, %s", count, what, ways);
 }
 
+/* Of what a stage sends: what the rank that gets it does meanwhile. */
+static const char *hidden_by_calls(const explainer *e, dtm_op region) {
+    const dtm_op_data *data = dtm_op_get(e->module, region);
+    int stage = (int)data->attributes.number[DTM_REGION_STAGE];
+    double waited = dtm_messages_waited(e->messages, (int)e->module->rank, stage, data->kind == DTM_OP_FORWARD);
+    if (waited < 0.005) return "the calls that follow";
+    if (waited > 0.995) return "nothing";
+    return dtm_arena_printf(e->scratch, "the calls that follow, %.0f%% of its time", 100 * (1 - waited));
+}
+
 static const char *hidden_by(const explainer *e, dtm_op op) {
     const dtm_op_data *data = &e->module->ops[op];
     dtm_op loop = dtm_ordered_loop(e->module, op), region = loop ? dtm_called_region(e->module, op) : 0;
@@ -112,7 +123,7 @@ static const char *hidden_by(const explainer *e, dtm_op op) {
         return dtm_arena_printf(e->scratch, "what follows %s", dtm_value_name(e->module, last));
     }
     if (dtm_is_in_steps(e->module, op)) return hidden_in_steps(e, op);
-    if (region && data->kind == DTM_OP_SEND) return "the calls that follow";
+    if (region && data->kind == DTM_OP_SEND) return hidden_by_calls(e, region);
     return region ? hidden_by_pairs(e, loop, region) : "nothing";
 }
 
@@ -419,8 +430,9 @@ static void explain_json(const explainer *e, const dtm_module *source) {
     dtm_text_printf(e->out, "}}\n");
 }
 
-static void explain_one(const dtm_module *source, dtm_module *module, const dtm_explain_options *options, dtm_text *out) {
-    explainer e = {.module = module, .options = options, .scratch = dtm_arena_create(), .out = out};
+static void explain_one(const dtm_module *source, dtm_module *module, const dtm_explained_messages *messages,
+                        const dtm_explain_options *options, dtm_text *out) {
+    explainer e = {.module = module, .messages = messages, .options = options, .scratch = dtm_arena_create(), .out = out};
     e.ledger = dtm_ledger_of(module, e.scratch);
     e.step_time = dtm_step_time(module);
     e.alternatives = source ? dtm_alternatives_of(source, e.scratch, &e.n_alternatives) : NULL;
@@ -432,11 +444,14 @@ static void explain_one(const dtm_module *source, dtm_module *module, const dtm_
 
 /* Of a pipeline for each coordinate on its axis; no changes are tried. */
 void dtm_explain(const dtm_module *source, dtm_module *module, const dtm_explain_options *options, dtm_text *out) {
-    if (!module->n_ranks) explain_one(source, module, options, out);
+    dtm_arena *arena = dtm_arena_create();
+    const dtm_explained_messages *messages = module->n_ranks ? dtm_explained_messages_of(module, arena) : NULL;
+    if (!module->n_ranks) explain_one(source, module, NULL, options, out);
     for (size_t r = 0; r < module->n_ranks; r++) {
         if (r && !options->json) dtm_text_printf(out, "\n");
         if (options->json) dtm_text_printf(out, r ? "," : "[");
-        explain_one(NULL, module->ranks[r], options, out);
+        explain_one(NULL, module->ranks[r], messages, options, out);
     }
     if (module->n_ranks && options->json) dtm_text_printf(out, "]\n");
+    dtm_arena_destroy(arena);
 }

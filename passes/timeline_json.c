@@ -1,6 +1,8 @@
 /* A timeline in the trace format of Chrome and Perfetto (timeline.h): complete events, times in microseconds. The executable's
- * own trace has the same names, so that both can be looked at side by side. */
+ * own trace has the same names, and its ranks are other processes, so that both can be looked at in one view. */
 #include "passes/timeline.h"
+
+enum { FIRST_PROCESS = 1000000 }; /* of rank 0; those of a run are called by their ranks */
 
 typedef struct writer {
     const dtm_timeline *timeline;
@@ -23,12 +25,12 @@ static void at(writer *w, const char *name, double time) {
 
 static void name_rank(writer *w, int rank) {
     begin(w);
-    dtm_text_printf(w->text, "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
-                    rank, rank);
+    dtm_text_printf(w->text, "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d, drawn\"}}",
+                    FIRST_PROCESS + rank, rank);
     for (int k = 0; k < 2; k++) {
         begin(w);
         dtm_text_printf(w->text, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}",
-                        rank, k, k ? "sends" : "compute");
+                        FIRST_PROCESS + rank, k, k ? "sends" : "compute");
     }
 }
 
@@ -42,7 +44,7 @@ static void operation(writer *w, int rank, size_t i) {
     const dtm_operation *o = &t->order[rank].operations[i];
     const dtm_rank_times *r = &w->times->rank[rank];
     begin(w);
-    dtm_text_printf(w->text, "{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"cat\":\"%s\",\"name\":\"", rank, category(o));
+    dtm_text_printf(w->text, "{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"cat\":\"%s\",\"name\":\"", FIRST_PROCESS + rank, category(o));
     if (o->kind == DTM_OPERATION_GROUP) dtm_text_printf(w->text, "messages");
     else dtm_task_print(t, o->tasks[0], w->text);
     if (o->kind == DTM_OPERATION_PAIR) dtm_text_printf(w->text, "+"), dtm_task_print(t, o->tasks[1], w->text);
@@ -63,7 +65,7 @@ static void message(writer *w, int rank, dtm_task task) {
     const dtm_message_times *m = &w->times->message[dtm_timeline_number(t, rank, task)];
     if (to < 0) return;
     begin(w);
-    dtm_text_printf(w->text, "{\"ph\":\"X\",\"pid\":%d,\"tid\":1,\"cat\":\"send\",\"name\":\"", rank);
+    dtm_text_printf(w->text, "{\"ph\":\"X\",\"pid\":%d,\"tid\":1,\"cat\":\"send\",\"name\":\"", FIRST_PROCESS + rank);
     dtm_task_print(t, task, w->text);
     dtm_text_printf(w->text, " to rank %d\",", to);
     at(w, "ts", m->begun);

@@ -1,5 +1,6 @@
 /* A timeline as a picture (timeline.h): a row a rank, F, I, W and B in colours, paler in later chunks, a pair split in two,
- * idle time white, waiting for a message on its way hatched; a time axis, and each rank's idle share and memory. */
+ * idle time white, waiting for a message on its way hatched, and a line below as long as the rank's messages are on their way, under
+ * what it computes; a time axis, and each rank's idle share and memory. */
 #include "passes/timeline.h"
 
 #include <math.h>
@@ -12,6 +13,7 @@ typedef struct picture {
     const dtm_timeline_times *times;
     dtm_text *text;
     double scale; /* pixels a unit of time */
+    bool messages; /* some take time */
 } picture;
 
 typedef struct colour {
@@ -77,6 +79,20 @@ static void draw_wait(picture *p, int rank, size_t i) {
                     y_of(rank), (r->start[i] - from) * p->scale, ROW);
 }
 
+/* What an operation sends, while it is on its way. */
+static void draw_messages(picture *p, int rank, size_t i) {
+    const dtm_timeline *t = p->timeline;
+    const dtm_operation *o = &t->order[rank].operations[i];
+    for (int k = 0; !t->groups && k < (o->kind == DTM_OPERATION_PAIR ? 2 : 1); k++) {
+        const dtm_message_times *m = &p->times->message[dtm_timeline_number(t, rank, o->tasks[k])];
+        int chunk, to = dtm_timeline_sends(t, rank, o->tasks[k], &chunk);
+        if (to < 0 || m->arrived <= m->begun) continue;
+        p->messages = true;
+        dtm_text_printf(p->text, "<path d=\"M%.2f %d h%.2f\" stroke=\"#c0504d\" stroke-width=\"2\"/>\n", x_of(p, m->begun),
+                        y_of(rank) + ROW + GAP / 2, (m->arrived - m->begun) * p->scale);
+    }
+}
+
 static void draw_rank(picture *p, int rank) {
     const dtm_rank_times *r = &p->times->rank[rank];
     int y = y_of(rank) + ROW / 2 + 4;
@@ -86,6 +102,7 @@ static void draw_rank(picture *p, int rank) {
     for (size_t i = 0; i < r->done; i++) {
         draw_wait(p, rank, i);
         draw_operation(p, rank, i);
+        draw_messages(p, rank, i);
     }
     double idle = p->times->makespan > 0 ? 1 - r->busy / p->times->makespan : 0;
     dtm_text_printf(p->text, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"end\">%.1f%%</text>\n", LEFT + WIDTH + 50.0, y,
@@ -134,7 +151,8 @@ static void draw_legend(picture *p) {
     }
     if (pair) dtm_text_printf(p->text, "<text x=\"%d\" y=\"%d\">one above the other: overlapped</text>\n", x, y + 10), x += 190;
     if (t->chunks > 1) dtm_text_printf(p->text, "<text x=\"%d\" y=\"%d\">paler: %s</text>\n", x, y + 10,
-                                       t->directions == 2 ? "the other direction" : "later chunks");
+                                       t->directions == 2 ? "the other direction" : "later chunks"), x += 150;
+    if (p->messages) dtm_text_printf(p->text, "<text x=\"%d\" y=\"%d\" fill=\"#c0504d\">line below: messages on their way</text>\n", x, y + 10);
 }
 
 void dtm_timeline_draw_svg(const dtm_timeline *t, const dtm_timeline_costs *costs, const dtm_timeline_times *times,
