@@ -123,4 +123,13 @@ const char *dtm_error_explanation(int code);
 /* A broken invariant of the compiler itself: prints "internal error in PASS: ..." and aborts. */
 _Noreturn void dtm_broken(const char *where, const char *format, ...) DTM_PRINTF(2, 3);
 
+/* The greatest common divisor; of 0 and another the other. */
+static inline int64_t dtm_common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
 #endif

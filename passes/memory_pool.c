@@ -230,14 +230,6 @@ static size_t find_alike(bundles *b, const bundle *like, bundle **some) {
 
 /* ---- tables ---- */
 
-static int64_t greatest_common(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b, b = rest;
-    }
-    return a;
-}
-
 typedef struct tables {
     dtm_text text; /* of all */
     const char **items;
@@ -260,7 +252,7 @@ static void place_bundle(planner *p, tables *t, const bundles *all, size_t index
     int64_t first = b->count ? b->best[0] : 0, step = 0;
     for (size_t i = 0; i < b->count; i++)
         if (b->best[i] < first) first = b->best[i];
-    for (size_t i = 0; i < b->count; i++) step = greatest_common(b->best[i] - first, step);
+    for (size_t i = 0; i < b->count; i++) step = dtm_common_divisor(b->best[i] - first, step);
     int64_t *places = dtm_arena_alloc(p->arena, (microbatches + 1) * sizeof *places);
     for (size_t m = 0; m < microbatches; m++) places[m] = -1;
     for (size_t i = 0; i < b->count && step; i++) places[b->stays[i].microbatch] = (b->best[i] - first) / step;

@@ -110,8 +110,6 @@ void stage_prepare(stages *s);
  * schedule; in the arena. The copies are measured once, and are one unit where none is searched for (`auto`). False: the program
  * cannot be cut, stage_find says why. */
 bool stage_units(stages *s, int64_t copies, dtm_arena *arena, dtm_timeline_problem *problem);
-/* What a rank may need: what the machine has, or what the program expects if that is less; 0: no bound. */
-double stage_memory_bound(const dtm_module *module);
 /* A cut that was tried, and what each rank needed beside what is modelled (stage_modelled). */
 typedef struct stage_seen {
     const struct stage_seen *before; /* NULL: the first one */
@@ -121,8 +119,8 @@ typedef struct stage_seen {
 } stage_seen;
 /* Sets s->first, of stages whose places are known: so that the rank that has most to do has as little as can be and each rank
  * has the memory that it needs; then as even as can be, and as the copies can be shared out evenly where that is as good.
- * False: by what is known no cut fits; it is then made as if there were no bound. What a rank needs is the model and what it
- * needed beside in the cut most like this one that was seen, the last of them. */
+ * False: by what is known no cut fits; it is then made as if there were no bound. What a rank needs is the model and, of what it
+ * needed beside in the cut most like this one that was seen, the less the more they differ. */
 bool stage_balance(stages *s, int64_t copies, const dtm_timeline_problem *problem, const stage_seen *seen);
 /* Sets s->first so that the rank that needs most memory needs least, to a thousandth; returns what that is. */
 double stage_least_memory(stages *s, int64_t copies, const dtm_timeline_problem *problem, const stage_seen *seen);

@@ -3,6 +3,7 @@
  * quickest first by the model of single units: all that are quicker than the best that was tried and fits, and a few that come near. Its
  * answer is the quickest of what was tried, by the figures that `dtmc timeline` draws. */
 #include "passes/stage_choice.h"
+#include "passes/overlap_room.h"
 #include "passes/stage_line.h"
 #include "ir/calls.h"
 
@@ -352,7 +353,8 @@ static bool prepare(dtm_stage_chooser *c) {
     bool free_cut = !s->rule->n_stages && s->n_ranks * (s->rule->chunks ? s->rule->chunks : 2) > 1;
     if (!adds_up(s, c->copies)) return false;
     if (c->copies > 0 && (free_cut || c->automatic)) stage_units(s, c->copies, s->scratch, &c->problem);
-    c->memory = c->problem.units ? stage_memory_bound(module) : 0;
+    double room = dtm_room_of(module);
+    c->memory = c->problem.units && isfinite(room) ? room : 0;
     c->automatic = c->automatic && c->problem.units;
     if (!c->automatic && !find_places(c)) return false;
     if (c->copies > 0) return true;

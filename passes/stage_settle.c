@@ -3,16 +3,9 @@
 #include "passes/overlap_room.h"
 #include "passes/pipeline.h"
 #include "passes/stage_choice.h"
-#include "passes/stage_cost.h"
 #include "passes/step_time.h"
 
 #include <math.h>
-
-static double step_of(const dtm_module *module, dtm_arena *arena) {
-    const dtm_timeline *timeline = dtm_stage_timeline(module, arena);
-    dtm_timeline_costs costs = dtm_stage_costs(module, arena);
-    return dtm_step_predict(module, timeline, dtm_timeline_simulate(arena, timeline, &costs)).all;
-}
 
 static void set_roomy(dtm_module *module, bool roomy) {
     module->settings.roomy = roomy;
@@ -58,7 +51,7 @@ static dtm_module *try_choice(const dtm_module *module, dtm_stage_chooser *choos
     if (tried) {
         bytes = dtm_arena_alloc(arena, tried->n_ranks * sizeof *bytes);
         for (size_t r = 0; r < tried->n_ranks; r++) bytes[r] = (double)tried->ranks[r]->arena_bytes;
-        step = step_of(tried, arena);
+        step = dtm_step_seconds(tried);
     }
     *best = dtm_stage_tried(chooser, choice, bytes, step);
     dtm_arena_destroy(arena);

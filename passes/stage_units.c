@@ -3,6 +3,7 @@
  * stage_emit and go through the passes that follow like any other, so that a unit's cost is that of the kernels it
  * comes to. Copies are alike, and one of them is looked at however many there are. */
 #include "passes/cost.h"
+#include "passes/overlap_room.h"
 #include "passes/passes.h"
 #include "passes/schedule.h"
 #include "passes/stage.h"
@@ -108,19 +109,10 @@ static stages as_if(const stages *s, dtm_module *module, dtm_arena *scratch, int
     return cut;
 }
 
-double stage_memory_bound(const dtm_module *module) {
-    double memory = module->settings.machine.memory;
-    for (size_t i = 0; i < module->settings.n_expects; i++) {
-        const dtm_expect_rule *rule = &module->settings.expects[i];
-        if (rule->kind == DTM_EXPECT_MEMORY && rule->at_most && (memory <= 0 || rule->bound < memory)) memory = rule->bound;
-    }
-    return memory;
-}
-
 static void set_limits(const stages *s, double rest, dtm_timeline_problem *p) {
     const dtm_module *module = s->module;
     dtm_link link = dtm_link_of(module, (uint16_t)(1 << s->rule->axis));
-    double memory = stage_memory_bound(module);
+    double room = dtm_room_of(module), memory = isfinite(room) ? room : 0;
     int64_t microbatches = dtm_op_get(module, s->loop)->attributes.copies / (s->rule->rounds ? s->rule->rounds : 1);
     p->ranks = s->n_ranks;
     p->microbatches = microbatches < INT32_MAX ? (int)microbatches : INT32_MAX;

@@ -6,6 +6,7 @@
 #include "ir/storage.h"
 #include "passes/cost.h"
 #include "passes/ledger.h"
+#include "passes/stage_cost.h"
 #include "passes/step_walk.h"
 
 #include <math.h>
@@ -472,4 +473,14 @@ dtm_step_times dtm_step_predict(const dtm_module *module, const dtm_timeline *ti
     step.visited = step_walk_visited(walk);
     dtm_arena_destroy(arena);
     return step;
+}
+
+double dtm_step_seconds(const dtm_module *module) {
+    if (!module->n_ranks) return dtm_step_predict(module, NULL, NULL).all;
+    dtm_arena *arena = dtm_arena_create();
+    const dtm_timeline *timeline = dtm_stage_timeline(module, arena);
+    dtm_timeline_costs costs = dtm_stage_costs(module, arena);
+    double all = dtm_step_predict(module, timeline, dtm_timeline_simulate(arena, timeline, &costs)).all;
+    dtm_arena_destroy(arena);
+    return all;
 }

@@ -20,4 +20,7 @@ const dtm_timeline_sum *dtm_step_sums(const dtm_module *module, const dtm_timeli
  * NULL: it has none. */
 dtm_step_times dtm_step_predict(const dtm_module *module, const dtm_timeline *timeline, const dtm_timeline_times *times);
 
+/* All of it, in seconds, of a program with a pipeline or without. */
+double dtm_step_seconds(const dtm_module *module);
+
 #endif

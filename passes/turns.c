@@ -109,14 +109,6 @@ static void take_item(turns *t, int part, dtm_form *times, size_t width) {
     t->visited++;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b, b = rest;
-    }
-    return a;
-}
-
 /* After so many turns both parts are where they are now in one copy of a repeat of each (NULL: the part takes no turns), so often at
  * most. */
 typedef struct period {
@@ -127,7 +119,7 @@ typedef struct period {
 static void consider(period *best, frame *a, frame *b, int64_t turns) {
     frame *of[2] = {a, b};
     if (best->times) return;
-    int64_t p = a ? a->list->items : 1, q = b ? b->list->items : 1, factor = q / common_divisor(p, q);
+    int64_t p = a ? a->list->items : 1, q = b ? b->list->items : 1, factor = q / dtm_common_divisor(p, q);
     if (p > turns / factor) return; /* p * factor is their least common multiple */
     int64_t length = p * factor, times = turns / length;
     for (int i = 0; i < 2; i++) {

@@ -90,19 +90,8 @@ bool dtm_keeps_contracts(dtm_module *module) {
     return dtm_bubble_check(module) && good;
 }
 
-/* Of a step, by the machine model. */
-static double step_seconds(const dtm_module *module) {
-    if (!module->n_ranks) return dtm_step_predict(module, NULL, NULL).all;
-    dtm_arena *arena = dtm_arena_create();
-    const dtm_timeline *timeline = dtm_stage_timeline(module, arena);
-    dtm_timeline_costs costs = dtm_stage_costs(module, arena);
-    double all = dtm_step_predict(module, timeline, dtm_timeline_simulate(arena, timeline, &costs)).all;
-    dtm_arena_destroy(arena);
-    return all;
-}
-
 static bool generate(sources *made) {
-    dtm_predictions predicted = {dtm_run_times, step_seconds(made->module), dtm_pair_begins};
+    dtm_predictions predicted = {dtm_run_times, dtm_step_seconds(made->module), dtm_pair_begins};
     return dtm_codegen(made->module, &predicted, &made->plan, &made->kernels);
 }
 
