@@ -105,14 +105,22 @@ bool dtm_is_reduction(dtm_op_kind kind) {
     return kind == DTM_OP_SUM || kind == DTM_OP_MEAN || kind == DTM_OP_REDUCE_MAX;
 }
 
-bool dtm_is_elementwise(dtm_op_kind kind) {
-    static const char *const rules[DTM_OP_KINDS] = {
-        "",
+static const char *const factor_rules[DTM_OP_KINDS] = {
+    "none",
 #define OP(kind, name, least, most, results, rule, ...) #rule,
 #include "ir/ops.def"
 #undef OP
-    };
-    return strcmp(rules[kind], "pointwise") == 0;
+};
+
+bool dtm_is_elementwise(dtm_op_kind kind) {
+    return strcmp(factor_rules[kind], "pointwise") == 0;
+}
+
+bool dtm_only_computes(dtm_op_kind kind) {
+    static const char *const others[] = {"none", "source", "sink", "layout", "identity"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(factor_rules[kind], others[i]) == 0) return kind == DTM_OP_ACCUMULATE;
+    return true;
 }
 
 bool dtm_is_cheap(dtm_op_kind kind) {

@@ -49,6 +49,9 @@ bool dtm_is_reduction(dtm_op_kind kind);
 /* Whether every element of the result comes from one element of each operand: the rows of the factor rule `pointwise`. */
 bool dtm_is_elementwise(dtm_op_kind kind);
 
+/* Whether it makes values of values and does nothing else: it may stand anywhere between what it reads and what reads it. */
+bool dtm_only_computes(dtm_op_kind kind);
+
 /* Whether a kernel computes it again rather than keep it: an operation or two for each element. */
 bool dtm_is_cheap(dtm_op_kind kind);
 

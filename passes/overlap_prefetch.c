@@ -39,20 +39,6 @@ enum { MOST_HEADS = 64, MOST_OPERATORS = 1024 };
 
 /* ---- what may be moved ---- */
 
-/* By the table of operators: what makes values of values and does nothing else, and of that what is a kernel of its own. */
-static bool is_pure(dtm_op_kind kind) {
-    static const char *const rules[DTM_OP_KINDS] = {
-        "none",
-#define OP(kind, name, least, most, results, rule, ...) #rule,
-#include "ir/ops.def"
-#undef OP
-    };
-    static const char *const others[] = {"none", "source", "sink", "layout", "identity"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strcmp(rules[kind], others[i]) == 0) return kind == DTM_OP_ACCUMULATE;
-    return true;
-}
-
 static bool is_kernel(const dtm_module *module, dtm_op op) {
     static const char *const expansions[DTM_OP_KINDS] = {
         "none",
@@ -61,7 +47,7 @@ static bool is_kernel(const dtm_module *module, dtm_op op) {
 #undef OP
     };
     dtm_op_kind kind = module->ops[op].kind;
-    return is_pure(kind) && kind != DTM_OP_ACCUMULATE && !dtm_is_elementwise(kind) && !dtm_is_reduction(kind) &&
+    return dtm_only_computes(kind) && kind != DTM_OP_ACCUMULATE && !dtm_is_elementwise(kind) && !dtm_is_reduction(kind) &&
            strcmp(expansions[kind], "none") == 0 && !dtm_is_alias(module, op);
 }
 
@@ -187,7 +173,7 @@ static bool bundle_of(const window *w, size_t head, bool *bundle) {
         bool joins = i == head;
         for (size_t k = 0; k < w->sources[i].count; k++) joins |= bundle[w->sources[i].items[k]];
         if (!joins) continue;
-        if (!is_pure(w->module->ops[w->ops[i]].kind) || w->needed[i] || w->stays[i]) return false;
+        if (!dtm_only_computes(w->module->ops[w->ops[i]].kind) || w->needed[i] || w->stays[i]) return false;
         bundle[i] = true;
     }
     return true;

@@ -1,11 +1,12 @@
 /* overlap: collectives around a ring, in steps with products (passes.h).
  *
  * Which products those of a gather are is a matter of what depends on what: any that has the rows of what is gathered, and
- * whose other factor is there before the gather, may be moved up to it.
+ * whose other factor does not need what is gathered, may be moved up to it; what makes that factor is moved before it.
  *
- *     h = all_gather(h.part over S on tp)        h = all_gather(h.part over S on tp, steps = 1, both_ways)
- *     q = dot(h, wq over D)                      q = dot(h, wq over D)
- *     r = rope(q at S over K)                    k = dot(h, wk over D)
+ *     h = all_gather(h.part over S on tp)        wk = wk.master * gain
+ *     q = dot(h, wq over D)                      h = all_gather(h.part over S on tp, steps = 1, both_ways)
+ *     r = rope(q at S over K)                    q = dot(h, wq over D)
+ *     wk = wk.master * gain                      k = dot(h, wk over D)
  *     k = dot(h, wk over D)                      r = rope(q at S over K)
  *
  * A sum of products is scattered in steps where these stand right before it, each added to those before:
@@ -82,31 +83,49 @@ int64_t dtm_most_bytes(const dtm_module *module, dtm_region region, dtm_op apart
     return most;
 }
 
-/* Whether all operands are set before position `at` of the region, but what `gather` makes. */
-static bool is_ready(const mover *m, dtm_op product, dtm_op gather, int64_t at) {
-    const dtm_op_data *data = &m->module->ops[product];
-    for (uint32_t i = 0; i < data->n_operands; i++) {
-        dtm_op def = m->module->values[data->operands[i]].def, here = def ? in_region(m, def) : 0;
-        if (here && def != gather && !dtm_fault(92) && dtm_op_position(m->module, here) >= at) return false;
+/* What a product reads beside `gather`, and what that is made of, is set before the gather, or can be: `first` becomes, in order, what
+ * stands after it and has to be brought before it. false: some of it needs what is gathered, or does more than to make values. */
+static bool is_ready(const mover *m, dtm_op product, dtm_op gather, dtm_op_list *first) {
+    const dtm_module *module = m->module;
+    int64_t from = dtm_op_position(module, gather), at = dtm_op_position(module, product);
+    bool *needed = dtm_arena_alloc(m->arena, module->n_ops);
+    first->count = 0;
+    needed[product] = true;
+    for (int64_t i = at; i > from; i--) {
+        dtm_op op = m->region->ops[i];
+        const dtm_op_data *data = &module->ops[op];
+        if (!needed[op]) continue;
+        if (op != product && (!dtm_only_computes(data->kind) || data->body)) return false;
+        for (uint32_t k = 0; k < data->n_operands; k++) {
+            dtm_op def = in_region(m, module->values[data->operands[k]].def);
+            if (def == gather && op != product && !dtm_fault(92)) return false;
+            if (def && def != gather) needed[def] = true;
+        }
+        if (op != product) DTM_PUSH(m->arena, first->items, first->count, first->capacity, op);
     }
     return true;
 }
 
-/* Brings the products that may step with the gather up to it. */
+/* Brings the products that may step with the gather up to it, and what their other factors are made of before it. */
 static void gather_products(dtm_module *module, dtm_op gather) {
     dtm_region region = module->ops[gather].region;
     mover m = {module, &module->regions[region], dtm_arena_create()};
-    dtm_op first;
-    int64_t after = dtm_op_position(module, gather) + 1 + (int64_t)dtm_products_in_steps(module, gather, &first);
-    int64_t before = after < (int64_t)m.region->n_ops ? most_bytes(&m, 0, 0) : 0;
-    for (size_t i = (size_t)after; i < m.region->n_ops; i++) {
+    dtm_op head;
+    int64_t after = dtm_op_position(module, gather) + 1 + (int64_t)dtm_products_in_steps(module, gather, &head);
+    size_t n = m.region->n_ops;
+    int64_t before = after < (int64_t)n ? most_bytes(&m, 0, 0) : 0;
+    dtm_op *undone = dtm_arena_alloc(m.arena, n * sizeof *undone);
+    dtm_op_list first = {0};
+    for (size_t i = (size_t)after; i < n; i++) {
         dtm_op product = m.region->ops[i];
-        if (!dtm_may_step(module, gather, product) || !is_ready(&m, product, gather, after)) continue;
-        dtm_op_move(module, product, region, after);
+        if (!dtm_may_step(module, gather, product) || !is_ready(&m, product, gather, &first)) continue;
+        memcpy(undone, m.region->ops, n * sizeof *undone);
+        for (size_t k = first.count; k-- > 0;) dtm_op_move(module, first.items[k], region, dtm_op_position(module, gather));
+        dtm_op_move(module, product, region, after + (int64_t)first.count);
         if (most_bytes(&m, 0, 0) > before)
-            dtm_op_move(module, product, region, (int64_t)i + 1);
+            memcpy(m.region->ops, undone, n * sizeof *undone);
         else
-            after++;
+            after += 1 + (int64_t)first.count;
     }
     dtm_arena_destroy(m.arena);
 }
