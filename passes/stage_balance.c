@@ -12,12 +12,24 @@
 #include <math.h>
 #include <string.h>
 
+/* How many microbatches a rank has in what state at a time, by chunk and state. Of all moments those are listed in which there are not
+ * more of each in another: what a rank needs for any cut is what the one of them needs that needs most. */
+typedef enum flight { FLIGHT_KEPT, FLIGHT_DIVIDED, FLIGHT_FOR_WEIGHT, FLIGHTS } flight; /* divided: while an I runs */
+
+typedef struct moments {
+    int *counts; /* of one moment after another, `width` each */
+    size_t count, capacity;
+    int *now;
+    bool known;
+} moments;
+
 typedef struct cutter {
     const stages *s;
     const stage_seen *seen;
     const dtm_timeline_problem *problem;
     const dtm_stage_cost *before, *copy, *after;
     int64_t *size; /* by stage: copies */
+    moments *moments; /* by rank */
 } cutter;
 
 static double time_of(const dtm_stage_cost *c) {
@@ -57,28 +69,93 @@ static double load(const cutter *c, int rank) {
     return time;
 }
 
-/* Bytes of a rank's stages and of the microbatches in flight in them; without an order one passes after the other. */
-static double modelled(const cutter *c, int rank) {
-    const dtm_rank_order *order = &c->s->places->order[rank];
-    double held = 0, alive = 0, most = 0;
-    uint32_t shares = 0;
-    for (int k = 0; k < c->s->chunks; k++) {
-        dtm_stage_cost cost = cost_of(c, stage_at(c->s, rank, k));
-        held += cost.held;
-        shares |= cost.shares;
-        if (!order->count) most += cost.kept;
+/* ---- memory ---- */
+
+/* Whether a moment has at least as many of each. */
+static bool covers(const int *a, const int *b, int width) {
+    for (int i = 0; i < width; i++)
+        if (a[i] < b[i]) return false;
+    return true;
+}
+
+static void add_moment(const cutter *c, moments *m, int width) {
+    size_t left = 0;
+    for (size_t i = m->count; i-- > 0;) /* the latest is most like it */
+        if (covers(&m->counts[i * (size_t)width], m->now, width)) return;
+    for (size_t i = 0; i < m->count; i++) {
+        if (covers(m->now, &m->counts[i * (size_t)width], width)) continue;
+        if (left < i) memcpy(&m->counts[left * (size_t)width], &m->counts[i * (size_t)width], (size_t)width * sizeof *m->counts);
+        left++;
     }
+    if (left == m->capacity) {
+        int *counts = dtm_arena_alloc(c->s->scratch, 2 * (left + 4) * (size_t)width * sizeof *counts);
+        if (left) memcpy(counts, m->counts, left * (size_t)width * sizeof *counts);
+        m->counts = counts;
+        m->capacity = 2 * (left + 4);
+    }
+    memcpy(&m->counts[left * (size_t)width], m->now, (size_t)width * sizeof *m->counts);
+    m->count = left + 1;
+}
+
+static void begin_task(int *flights, dtm_task_kind kind) {
+    flights[FLIGHT_KEPT] += kind == DTM_TASK_FORWARD ? 1 : kind == DTM_TASK_INPUT ? -1 : 0;
+    flights[FLIGHT_DIVIDED] += kind == DTM_TASK_INPUT;
+}
+
+static void end_task(int *flights, dtm_task_kind kind) {
+    flights[FLIGHT_KEPT] -= kind == DTM_TASK_BACKWARD;
+    flights[FLIGHT_DIVIDED] -= kind == DTM_TASK_INPUT;
+    flights[FLIGHT_FOR_WEIGHT] += kind == DTM_TASK_INPUT ? 1 : kind == DTM_TASK_WEIGHT ? -1 : 0;
+}
+
+static const moments *moments_of(const cutter *c, int rank) {
+    moments *m = &c->moments[rank];
+    const dtm_rank_order *order = &c->s->places->order[rank];
+    int width = c->s->chunks * FLIGHTS;
+    if (m->known) return m;
+    m->known = true;
+    m->now = dtm_arena_alloc(c->s->scratch, (size_t)width * sizeof *m->now);
     for (size_t i = 0; i < order->count; i++) {
         const dtm_operation *o = &order->operations[i];
-        double gives = 0;
-        for (int k = 0; k < (o->kind == DTM_OPERATION_PAIR ? 2 : 1); k++) {
-            dtm_stage_cost x = cost_of(c, stage_at(c->s, rank, o->tasks[k].chunk));
-            alive += dtm_task_keeps(&x, o->tasks[k].kind);
-            gives += dtm_task_frees(&x, o->tasks[k].kind);
+        int n = o->kind == DTM_OPERATION_PAIR ? 2 : 1;
+        bool more = false;
+        for (int k = 0; k < n; k++) {
+            begin_task(&m->now[o->tasks[k].chunk * FLIGHTS], o->tasks[k].kind);
+            more |= o->tasks[k].kind == DTM_TASK_FORWARD || o->tasks[k].kind == DTM_TASK_INPUT;
         }
-        most = alive > most ? alive : most;
-        alive -= gives;
+        if (more) add_moment(c, m, width); /* else there was as much just now */
+        for (int k = 0; k < n; k++) end_task(&m->now[o->tasks[k].chunk * FLIGHTS], o->tasks[k].kind);
     }
+    return m;
+}
+
+/* Of so many microbatches in what state. */
+static double alive(const dtm_stage_cost *costs, const int *counts, int chunks) {
+    double bytes = 0;
+    for (int k = 0; k < chunks; k++) {
+        const int *n = &counts[k * FLIGHTS];
+        const dtm_stage_cost *x = &costs[k];
+        bytes += n[FLIGHT_KEPT] * x->kept + n[FLIGHT_DIVIDED] * fmax(x->kept, x->kept_for_weight) + n[FLIGHT_FOR_WEIGHT] * x->kept_for_weight;
+    }
+    return bytes;
+}
+
+/* Bytes of a rank's stages and of the microbatches in flight in them; without an order one passes after the other. */
+static double modelled(const cutter *c, int rank) {
+    enum { MOST_AT_ONCE = 64 };
+    int chunks = c->s->chunks;
+    dtm_stage_cost few[MOST_AT_ONCE], *costs = chunks <= MOST_AT_ONCE ? few : dtm_arena_alloc(c->s->scratch, (size_t)chunks * sizeof *costs);
+    bool ordered = c->s->places->order[rank].count;
+    double held = 0, most = 0;
+    uint32_t shares = 0;
+    for (int k = 0; k < chunks; k++) {
+        costs[k] = cost_of(c, stage_at(c->s, rank, k));
+        held += costs[k].held;
+        shares |= costs[k].shares;
+        if (!ordered) most += costs[k].kept;
+    }
+    const moments *m = ordered ? moments_of(c, rank) : NULL;
+    for (size_t i = 0; m && i < m->count; i++) most = fmax(most, alive(costs, &m->counts[i * (size_t)(chunks * FLIGHTS)], chunks));
     return held + dtm_shared_on_rank(c->problem->shared, c->problem->n_shared, shares) + most;
 }
 
@@ -239,6 +316,7 @@ static void share_evenly(cutter *c, int64_t copies) {
 static cutter cutter_of(const stages *s, const dtm_timeline_problem *p, const stage_seen *seen) {
     cutter c = {s, seen, p, &p->unit[0], &p->unit[1], &p->unit[p->units - 1]};
     c.size = dtm_arena_alloc(s->scratch, (size_t)s->count * sizeof *c.size);
+    c.moments = dtm_arena_alloc(s->scratch, (size_t)s->n_ranks * sizeof *c.moments);
     return c;
 }
 

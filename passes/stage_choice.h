@@ -14,6 +14,7 @@ typedef struct dtm_stage_result {
     int chunks;
     double memory, step; /* bytes of the largest arena of a rank; seconds */
     bool fits;
+    bool open; /* perhaps with less started ahead; that was not looked at, as others are as quick */
 } dtm_stage_result;
 
 typedef struct dtm_stage_choice {
@@ -21,6 +22,8 @@ typedef struct dtm_stage_choice {
     int n_stages, chunks;
     const int64_t *copies;               /* by stage */
     const dtm_timeline_answer *searched; /* schedule = auto: how it was found; else NULL */
+    bool careful;                        /* to be compiled within the memory there is; else as if it were without end */
+    int fullest;                         /* if so: of the ranks that needed more than that the one that needed most; -1: none did */
     const dtm_stage_result *tried;       /* once it stands, of `auto`: what was compiled, in that order */
     int n_tried;
 } dtm_stage_choice;
@@ -34,7 +37,9 @@ void dtm_stage_chooser_destroy(dtm_stage_chooser *chooser);
  * `stands`: no other can be better; else it is to be tried, and asked for again. */
 const dtm_stage_choice *dtm_stage_choose(dtm_stage_chooser *chooser, bool *stands);
 /* What a choice came to: bytes of each rank's arena (NULL: it could not be compiled), and seconds of a step by the machine model.
- * Whether it is the best so far. */
+ * Whether it stands as it was compiled, and is the best so far. */
 bool dtm_stage_tried(dtm_stage_chooser *chooser, const dtm_stage_choice *choice, const double *arena, double step);
+/* A choice that is to be compiled with care does not fit with nothing started ahead either. */
+void dtm_stage_tried_in_vain(dtm_stage_chooser *chooser, const dtm_stage_choice *choice);
 
 #endif

@@ -1,7 +1,10 @@
 /* Where a pipeline is cut and which order its ranks get (stage_choice.h). A named schedule has one line (stage_line.h), and gets its cut.
  * `auto` searches, and once more within what a trial has left it; then it looks at the published schedules as if each were named, the
  * quickest first by the model of single units: all that are quicker than the best that was tried and fits, and a few that come near. Its
- * answer is the quickest of what was tried, by the figures that `dtmc timeline` draws. */
+ * answer is the quickest of what was tried, by the figures that `dtmc timeline` draws.
+ *
+ * A trial takes all the memory that it would like (stage_settle.c). One that has it stands; of another it is open whether it fits with less
+ * started ahead, which takes long to find out and makes it no quicker. So that waits until nothing else that fits is as quick. */
 #include "passes/stage_choice.h"
 #include "passes/overlap_room.h"
 #include "passes/stage_line.h"
@@ -12,18 +15,25 @@
 
 enum { MOST_TRIALS = 128, MOST_SEARCHES = 4 };
 static const double near_enough = 1.05; /* a rival that takes so much longer by the model is not tried */
+/* What takes so much of the room at most had it at every step on the way, where there was less to place. */
+static const double ROOMY = 0.95;
 
 typedef struct trial {
     const dtm_stage_choice *choice;
     const double *arena; /* by rank; NULL: it could not be compiled */
     double most;         /* of them */
     double step;
+    bool open;           /* it had not the room that it took: perhaps it fits with less, and is no quicker then */
+    stage_line *line;    /* that it is a cut of, or NULL */
 } trial;
 
 /* A published schedule, looked at as if it were named. */
 typedef struct rival {
     bool begun, over;
     double quickest; /* by the model, were there no bound on memory */
+    dtm_timeline *order;
+    const dtm_stage_choice *cut; /* the next one, which is not as quick as it would have to be; or NULL */
+    bool cut_is_last;
     stage_line line;
 } rival;
 
@@ -31,7 +41,8 @@ struct dtm_stage_chooser {
     stages s;
     dtm_timeline_problem problem; /* units 0: the program cannot be cut, or is cut as it says */
     int64_t copies;
-    double memory; /* of the machine; 0: no bound */
+    double room;   /* of a rank, or INFINITY */
+    double memory; /* the same where cuts are weighed against it; 0: no bound */
     bool automatic;
     const dtm_timeline *timeline; /* of a named schedule; NULL: sequential */
     stage_line line;              /* of it */
@@ -42,6 +53,7 @@ struct dtm_stage_chooser {
     double left; /* what the problem's memory is in the search */
     dtm_timeline_answer *answer;
     int searches;
+    int latest;    /* the trial of what was found last; -1: none */
     rival *rivals; /* by schedule */
 };
 
@@ -100,7 +112,7 @@ static dtm_arena *arena_of(const dtm_stage_chooser *c) { return dtm_context_aren
 static dtm_stage_choice *new_choice(const dtm_stage_chooser *c, const dtm_timeline *timeline, int stages, int chunks, int64_t **copies) {
     dtm_stage_choice *choice = dtm_arena_alloc(arena_of(c), sizeof *choice);
     *copies = dtm_arena_alloc(arena_of(c), (size_t)stages * sizeof **copies);
-    *choice = (dtm_stage_choice){timeline, stages, chunks, *copies, NULL};
+    *choice = (dtm_stage_choice){.timeline = timeline, .n_stages = stages, .chunks = chunks, .copies = *copies};
     return choice;
 }
 
@@ -109,7 +121,7 @@ static bool is_same(const dtm_timeline *a, const dtm_timeline *b) {
     return a == b || (a && b && a->stages == b->stages && strcmp(a->name, b->name) == 0 && strcmp(a->name, "auto") != 0);
 }
 
-static const trial *tried(const dtm_stage_chooser *c, const dtm_stage_choice *choice) {
+static trial *tried(dtm_stage_chooser *c, const dtm_stage_choice *choice) {
     for (int i = 0; i < c->n_trials; i++) {
         const dtm_stage_choice *x = c->trials[i].choice;
         if (is_same(x->timeline, choice->timeline) && memcmp(x->copies, choice->copies, (size_t)x->n_stages * sizeof *x->copies) == 0)
@@ -118,7 +130,7 @@ static const trial *tried(const dtm_stage_chooser *c, const dtm_stage_choice *ch
     return NULL;
 }
 
-static bool fits(const dtm_stage_chooser *c, const trial *t) { return t->arena && (c->memory <= 0 || t->most <= c->memory); }
+static bool fits(const dtm_stage_chooser *c, const trial *t) { return t->arena && !t->open && t->most <= c->room; }
 
 /* Of what was tried and fits the quickest, the first of those that are as quick; NULL: nothing fits. */
 static const trial *best_tried(const dtm_stage_chooser *c) {
@@ -128,13 +140,34 @@ static const trial *best_tried(const dtm_stage_chooser *c) {
     return best;
 }
 
+/* Of those of which it is open whether they fit the quickest, if nothing that fits is as quick; NULL: none. */
+static const trial *best_open(const dtm_stage_chooser *c) {
+    const trial *fit = best_tried(c), *best = NULL;
+    for (int i = 0; i < c->n_trials; i++) {
+        const trial *t = &c->trials[i];
+        if (t->open && (!fit || t->step < fit->step * (1 - 1e-6)) && (!best || t->step < best->step)) best = t;
+    }
+    return best;
+}
+
+/* The same once more, with care of memory. */
+static const dtm_stage_choice *with_care(dtm_stage_chooser *c, const trial *t) {
+    dtm_stage_choice *choice = dtm_arena_alloc(arena_of(c), sizeof *choice);
+    *choice = *t->choice;
+    choice->careful = true;
+    choice->fullest = -1;
+    for (int r = 0; r < c->s.n_ranks && t->most > c->room; r++)
+        if (t->arena[r] == t->most) choice->fullest = r;
+    return choice;
+}
+
 /* ---- a named schedule ---- */
 
 static const dtm_stage_choice *choose_cut(dtm_stage_chooser *c, bool *stands) {
     int64_t *copies;
     stage_advice advice = stage_line_next(&c->line, arena_of(c), &copies);
     dtm_stage_choice *choice = dtm_arena_alloc(arena_of(c), sizeof *choice);
-    *choice = (dtm_stage_choice){c->timeline, c->line.s.count, c->line.s.chunks, copies, NULL};
+    *choice = (dtm_stage_choice){.timeline = c->timeline, .n_stages = c->line.s.count, .chunks = c->line.s.chunks, .copies = copies};
     *stands = advice != STAGE_TRY;
     c->current = &c->line;
     const trial *known = tried(c, choice);
@@ -146,7 +179,7 @@ static const dtm_stage_choice *choose_cut(dtm_stage_chooser *c, bool *stands) {
 static const dtm_stage_choice *choice_of_answer(const dtm_stage_chooser *c, const dtm_timeline_answer *answer) {
     int64_t rounds = c->s.rule->rounds ? c->s.rule->rounds : 1, *copies, units = 0, first = 0;
     dtm_timeline *order = answer->timeline;
-    const dtm_timeline *timeline = dtm_timeline_rounds(arena_of(c), dtm_timeline_copy(arena_of(c), order), (int)rounds);
+    const dtm_timeline *timeline = rounds > 1 ? dtm_timeline_rounds(arena_of(c), dtm_timeline_copy(arena_of(c), order), (int)rounds) : order;
     dtm_stage_choice *choice = new_choice(c, timeline, order->stages, order->chunks, &copies);
     for (int k = 0; k < order->stages; k++) {
         units += answer->units[k];
@@ -184,19 +217,15 @@ static double beside_model(const dtm_stage_chooser *c, const trial *t) {
     return most;
 }
 
-/* Again, within what the last trial has left. */
-static const dtm_stage_choice *search_again(dtm_stage_chooser *c) {
-    const trial *last = &c->trials[c->n_trials - 1];
-    if (fits(c, last) || c->searches >= MOST_SEARCHES) return NULL;
-    c->left = fmin(c->left * 0.999, c->memory - beside_model(c, last));
-    const dtm_stage_choice *choice = c->left > 0 ? search(c, 0.3, true) : NULL;
-    if (!choice) c->searches = MOST_SEARCHES;
-    return choice;
+/* A published order with a cut. */
+static const dtm_timeline_answer *answer_of(dtm_stage_chooser *c, const dtm_timeline_published *published) {
+    dtm_timeline **order = &c->rivals[published->schedule].order;
+    if (!*order) *order = dtm_timeline_published_order(arena_of(c), &c->problem, published);
+    return dtm_timeline_answer_with(arena_of(c), &c->problem, c->answer, published, *order);
 }
 
-/* A published order with a cut. */
 static const dtm_stage_choice *choice_of_published(dtm_stage_chooser *c, const dtm_timeline_published *published) {
-    return choice_of_answer(c, dtm_timeline_answer_with(arena_of(c), &c->problem, c->answer, published));
+    return choice_of_answer(c, answer_of(c, published));
 }
 
 /* With the cut that its line has next. */
@@ -211,55 +240,90 @@ static const dtm_stage_choice *choice_of_line(dtm_stage_chooser *c, const dtm_ti
 }
 
 /* How many that come near are looked at: more of what is compiled soon. */
-static int most_rivals(const dtm_stage_chooser *c) { return 2 + 24 / c->s.n_ranks; }
+static int most_rivals(const dtm_stage_chooser *c) { return 1 + 24 / c->s.n_ranks; }
 
-/* Whether a choice may be better than the best that was tried. Of those that are slower by the model a few are seen to fit, and not to be
- * quicker; then it is enough. */
+/* Whether a choice may be better than the best that was tried, or than one that is as quick and perhaps fits: while that is open it is
+ * as good as others. Of those that are slower by the model a few are seen to fit, and not to be quicker; then it is enough. */
 static bool is_hopeful(const dtm_stage_chooser *c, double time) {
-    const trial *best = best_tried(c);
+    const trial *open = best_open(c), *best = open ? open : best_tried(c);
     if (!best || time < model_time(best)) return true;
     double until = near_enough * model_time(best);
     int seen = 0;
     for (int i = 0; i < c->n_trials; i++) {
         const trial *t = &c->trials[i];
-        seen += t != best && fits(c, t) && model_time(t) >= model_time(best) && model_time(t) <= until;
+        seen += t != best && (t->open || fits(c, t)) && model_time(t) >= model_time(best) && model_time(t) <= until;
     }
     return time <= until && seen < most_rivals(c);
+}
+
+/* Again, within what the trial of what was found last has left. */
+static const dtm_stage_choice *search_again(dtm_stage_chooser *c) {
+    const trial *latest = c->latest >= 0 ? &c->trials[c->latest] : NULL;
+    if (!latest || latest->open || fits(c, latest) || c->searches >= MOST_SEARCHES) return NULL;
+    c->left = fmin(c->left * 0.999, c->memory - beside_model(c, latest));
+    c->latest = -1;
+    const dtm_stage_choice *choice = c->left > 0 ? search(c, 0.3, true) : NULL;
+    if (!choice) return NULL;
+    double time = choice->searched->times->makespan + choice->searched->added;
+    return is_hopeful(c, time) && !tried(c, choice) ? choice : NULL;
 }
 
 static rival *rival_of(dtm_stage_chooser *c, const dtm_timeline_published *p) {
     rival *r = &c->rivals[p->schedule];
     int64_t *copies;
     if (r->begun) return r;
-    dtm_timeline *places = dtm_timeline_answer_with(arena_of(c), &c->problem, c->answer, p)->timeline;
+    dtm_timeline *places = answer_of(c, p)->timeline;
     dtm_timeline_problem free = c->problem;
     free.memory = 0;
     r->line = stage_line_of(&c->s, places, &free, c->copies, 0);
     stage_line_next(&r->line, arena_of(c), &copies);
     const dtm_timeline_answer *quickest = choice_of_line(c, p, copies)->searched;
-    *r = (rival){true, false, quickest->times->makespan + quickest->added, stage_line_of(&c->s, places, &c->problem, c->copies, c->memory)};
+    r->begun = true;
+    r->quickest = quickest->times->makespan + quickest->added;
+    r->line = stage_line_of(&c->s, places, &c->problem, c->copies, c->memory);
     r->over = stage_line_is_hopeless(&r->line);
     return r;
 }
 
-/* The next cut of a published schedule. */
-static const dtm_stage_choice *next_cut(dtm_stage_chooser *c, rival *r, const dtm_timeline_published *p) {
-    const dtm_stage_choice *next = r->over || (c->memory > 0 && p->memory > c->memory) ? NULL : choice_of_published(c, p);
-    if (next && tried(c, next)) next = NULL;
-    while (!next && !r->over) {
+/* Whether it is open of a cut of the line if it fits: the next one depends on that. */
+static bool waits(const dtm_stage_chooser *c, const rival *r) {
+    for (int i = 0; i < c->n_trials; i++)
+        if (c->trials[i].open && c->trials[i].line == &r->line) return true;
+    return false;
+}
+
+/* The cut that a line has next; NULL: it is over, or it is not known yet. */
+static const dtm_stage_choice *cut_of_line(dtm_stage_chooser *c, rival *r, const dtm_timeline_published *p) {
+    while (!r->cut && !r->over) {
         int64_t *copies;
         stage_advice advice = stage_line_next(&r->line, arena_of(c), &copies);
-        const dtm_stage_choice *cut = advice == STAGE_NONE ? NULL : choice_of_line(c, p, copies);
-        const trial *known = cut ? tried(c, cut) : NULL;
-        if (known && advice == STAGE_TRY) { /* by others */
-            stage_line_saw(&r->line, copies, known->arena);
-            continue;
-        }
-        r->over = advice != STAGE_TRY; /* else the next cut may be better than this one, which tells what it needs */
-        if (!known) next = cut;
+        r->cut = advice == STAGE_NONE ? NULL : choice_of_line(c, p, copies);
+        r->cut_is_last = advice != STAGE_TRY;
+        trial *known = r->cut ? tried(c, r->cut) : NULL;
+        if (r->cut && !known) return r->cut;
+        r->cut = NULL;
+        r->over = r->cut_is_last;
+        if (!known || r->over) return NULL;
+        if (!known->line) known->line = &r->line; /* what comes of it is seen then */
+        if (known->open) return NULL;
+        stage_line_saw(&r->line, copies, known->arena);
     }
-    if (!next) return NULL;
-    c->searches = MOST_SEARCHES; /* it is over with that */
+    return r->cut;
+}
+
+static double time_of(const dtm_stage_choice *choice) { return choice->searched->times->makespan + choice->searched->added; }
+
+/* The next cut of a published schedule: the one that the search has seen, or else of its line. */
+static const dtm_stage_choice *next_cut(dtm_stage_chooser *c, rival *r, const dtm_timeline_published *p) {
+    if (r->over || waits(c, r)) return NULL;
+    const dtm_stage_choice *next = (c->memory > 0 && p->memory > c->memory) || !is_hopeful(c, p->time) ? NULL : choice_of_published(c, p);
+    if (next && tried(c, next)) next = NULL;
+    if (!next) {
+        next = cut_of_line(c, r, p);
+        if (!next || !is_hopeful(c, time_of(next))) return NULL;
+        r->over = r->cut_is_last; /* else the next cut may be better than this one, which tells what it needs */
+        r->cut = NULL;
+    }
     c->current = &r->line;
     return next;
 }
@@ -286,7 +350,7 @@ static const dtm_stage_choice *with_results(const dtm_stage_chooser *c, const tr
     dtm_stage_result *results = dtm_arena_alloc(arena_of(c), (size_t)c->n_trials * sizeof *results);
     for (int i = 0; i < c->n_trials; i++) {
         const trial *t = &c->trials[i];
-        results[i] = (dtm_stage_result){t->choice->searched->timeline->name, t->choice->chunks, t->most, t->step, fits(c, t)};
+        results[i] = (dtm_stage_result){t->choice->searched->timeline->name, t->choice->chunks, t->most, t->step, fits(c, t), t->open};
     }
     *choice = *best->choice;
     choice->tried = results;
@@ -304,11 +368,14 @@ static const dtm_stage_choice *choose_timeline(dtm_stage_chooser *c, bool *stand
         if (next && !counts_up(c, next->n_stages, "auto")) return NULL;
         if (!next && c->memory <= 0) return NULL;
         *stands = next && c->memory <= 0 && !has_rivals(c->answer);
-    } else if (c->n_trials) {
+    } else {
         next = search_again(c);
     }
+    if (next) c->latest = c->n_trials;
     if (!next) next = next_rival(c);
     if (next) return next;
+    const trial *open = best_open(c);
+    if (open) return with_care(c, open);
     const trial *best = best_tried(c);
     *stands = true;
     if (best) return with_results(c, best);
@@ -353,8 +420,9 @@ static bool prepare(dtm_stage_chooser *c) {
     bool free_cut = !s->rule->n_stages && s->n_ranks * (s->rule->chunks ? s->rule->chunks : 2) > 1;
     if (!adds_up(s, c->copies)) return false;
     if (c->copies > 0 && (free_cut || c->automatic)) stage_units(s, c->copies, s->scratch, &c->problem);
-    double room = dtm_room_of(module);
-    c->memory = c->problem.units && isfinite(room) ? room : 0;
+    c->room = dtm_room_of(module);
+    c->latest = -1;
+    c->memory = c->problem.units && isfinite(c->room) ? c->room : 0;
     c->automatic = c->automatic && c->problem.units;
     if (!c->automatic && !find_places(c)) return false;
     if (c->copies > 0) return true;
@@ -380,6 +448,8 @@ void dtm_stage_chooser_destroy(dtm_stage_chooser *c) {
 
 const dtm_stage_choice *dtm_stage_choose(dtm_stage_chooser *c, bool *stands) {
     const trial *last = c->n_trials ? &c->trials[c->n_trials - 1] : NULL;
+    *stands = false;
+    if (last && last->open && (!c->automatic || !last->arena)) return with_care(c, last);
     if (last && !last->arena) { /* whatever is wrong with it is said when it is compiled in earnest */
         *stands = true;
         return last->choice;
@@ -387,15 +457,27 @@ const dtm_stage_choice *dtm_stage_choose(dtm_stage_chooser *c, bool *stands) {
     return c->automatic ? choose_timeline(c, stands) : choose_cut(c, stands);
 }
 
-bool dtm_stage_tried(dtm_stage_chooser *c, const dtm_stage_choice *choice, const double *arena, double step) {
+static void set_arena(dtm_stage_chooser *c, trial *t, const double *arena) {
     size_t ranks = (size_t)c->s.n_ranks;
-    double *copy = dtm_arena_alloc(c->s.scratch, ranks * sizeof *copy), most = 0;
-    for (size_t r = 0; arena && r < ranks; r++) {
-        copy[r] = arena[r];
-        most = fmax(most, arena[r]);
-    }
-    c->trials[c->n_trials++] = (trial){choice, arena ? copy : NULL, most, step};
-    if (arena && c->current) stage_line_saw(c->current, choice->copies, copy);
-    const trial *best = best_tried(c);
-    return !best || best == &c->trials[c->n_trials - 1] || !c->automatic; /* of cuts the last is the best */
+    t->arena = arena ? memcpy(dtm_arena_alloc(c->s.scratch, ranks * sizeof *arena), arena, ranks * sizeof *arena) : NULL;
+    t->most = 0;
+    for (size_t r = 0; arena && r < ranks; r++) t->most = fmax(t->most, arena[r]);
 }
+
+/* It is known now whether it fits: its line sees what it needs. */
+static bool settled(dtm_stage_chooser *c, trial *t) {
+    t->open = false;
+    if (t->arena && t->line) stage_line_saw(t->line, t->choice->copies, t->arena);
+    return !c->automatic || !best_tried(c) || best_tried(c) == t; /* of cuts the last is the best */
+}
+
+bool dtm_stage_tried(dtm_stage_chooser *c, const dtm_stage_choice *choice, const double *arena, double step) {
+    trial *t = choice->careful ? tried(c, choice) : &c->trials[c->n_trials++];
+    if (!choice->careful) *t = (trial){.choice = choice, .line = c->current};
+    t->step = step;
+    set_arena(c, t, arena);
+    t->open = !choice->careful && (!arena || t->most > ROOMY * c->room);
+    return !t->open && settled(c, t);
+}
+
+void dtm_stage_tried_in_vain(dtm_stage_chooser *c, const dtm_stage_choice *choice) { settled(c, tried(c, choice)); }

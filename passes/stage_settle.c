@@ -12,48 +12,42 @@ static void set_roomy(dtm_module *module, bool roomy) {
     for (size_t r = 0; r < module->n_ranks; r++) module->ranks[r]->settings.roomy = roomy;
 }
 
-/* The program with its stages so, through `memory`; NULL after an error. */
-static dtm_module *compiled_so(const dtm_module *module, const dtm_stage_choice *choice, bool roomy) {
-    dtm_module *tried = dtm_module_clone(module);
-    tried->choice = choice;
+/* The program with its stages so, through a pass. False after an error. */
+static bool run_until(dtm_module *tried, const char *pass, bool roomy) {
     set_roomy(tried, roomy);
-    bool good = dtm_pipeline_run(tried, &(dtm_pipeline_options){.until = "memory"});
+    bool good = dtm_pipeline_run(tried, &(dtm_pipeline_options){.until = pass, .prove_last = true});
     set_roomy(tried, false);
-    if (good) return tried;
+    return good;
+}
+
+/* Passes ask again and again whether a rank still has the memory for what they would do, and place everything to know. Most programs
+ * have it, so it is done without asking first. Where that came to too much it is done with care, unless the rank that was fullest has not
+ * the room for what there is before anything is started ahead. *vain: it has not. */
+static dtm_module *compiled(const dtm_module *module, const dtm_stage_choice *choice, bool *vain) {
+    dtm_module *tried = dtm_module_clone(module);
+    bool good = true;
+    tried->choice = choice;
+    if (choice->careful && choice->fullest >= 0) {
+        good = run_until(tried, "fuse_collectives", false);
+        *vain = good && !dtm_fits_in(tried->ranks[choice->fullest], dtm_room_of(module));
+    }
+    if (good && !*vain && run_until(tried, "memory", !choice->careful)) return tried;
     dtm_module_destroy(tried);
     return NULL;
 }
 
-static double most_of(const dtm_module *tried) {
-    double most = 0;
-    for (size_t r = 0; r < tried->n_ranks; r++) most = fmax(most, (double)tried->ranks[r]->arena_bytes);
-    return most;
-}
-
-/* What takes so much of the room at most had it at every step on the way, where there was less to place. */
-static const double ROOMY = 0.95;
-
-/* Passes ask again and again whether a rank still has the memory for what they would do, and place everything to know. Most programs
- * have it, so it is done without asking first. */
-static dtm_module *compiled(const dtm_module *module, const dtm_stage_choice *choice, double room) {
-    size_t mark = dtm_diagnostics_mark(module->context);
-    dtm_module *tried = compiled_so(module, choice, true);
-    if (tried && most_of(tried) <= ROOMY * room) return tried;
-    dtm_diagnostics_rewind(module->context, mark);
-    dtm_module_destroy(tried);
-    return compiled_so(module, choice, false);
-}
-
 static dtm_module *try_choice(const dtm_module *module, dtm_stage_chooser *chooser, const dtm_stage_choice *choice, bool *best) {
     dtm_arena *arena = dtm_arena_create();
-    dtm_module *tried = compiled(module, choice, dtm_room_of(module));
+    bool vain = false;
+    dtm_module *tried = compiled(module, choice, &vain);
     double *bytes = NULL, step = INFINITY;
     if (tried) {
         bytes = dtm_arena_alloc(arena, tried->n_ranks * sizeof *bytes);
         for (size_t r = 0; r < tried->n_ranks; r++) bytes[r] = (double)tried->ranks[r]->arena_bytes;
         step = dtm_step_seconds(tried);
     }
-    *best = dtm_stage_tried(chooser, choice, bytes, step);
+    *best = !vain && dtm_stage_tried(chooser, choice, bytes, step);
+    if (vain) dtm_stage_tried_in_vain(chooser, choice);
     dtm_arena_destroy(arena);
     return tried;
 }

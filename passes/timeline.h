@@ -221,9 +221,10 @@ typedef struct dtm_timeline_answer {
  * peak. The same problem always has the same answer. False after an error (E0907): nothing fits. */
 bool dtm_timeline_search(dtm_context *context, dtm_arena *arena, const dtm_timeline_problem *problem,
                          dtm_timeline_answer *answer);
-/* A published order in the place of the one that was found. */
+/* A published order, and such a one in the place of the one that was found. */
+dtm_timeline *dtm_timeline_published_order(dtm_arena *arena, const dtm_timeline_problem *problem, const dtm_timeline_published *published);
 dtm_timeline_answer *dtm_timeline_answer_with(dtm_arena *arena, const dtm_timeline_problem *problem, const dtm_timeline_answer *found,
-                                              const dtm_timeline_published *published);
+                                              const dtm_timeline_published *published, dtm_timeline *order);
 /* Reports E0907; bytes of a rank: what the one that needs least of all tried needs (INFINITY: not known), and what there is. */
 void dtm_timeline_nothing_fits(dtm_context *context, dtm_span span, double least, double memory);
 

@@ -572,10 +572,13 @@ void dtm_timeline_nothing_fits(dtm_context *context, dtm_span span, double least
     dtm_help(context, "more ranks in the pipeline, more microbatches, each smaller, an axis that splits weights too, or machines with more memory");
 }
 
-dtm_timeline_answer *dtm_timeline_answer_with(dtm_arena *arena, const dtm_timeline_problem *p, const dtm_timeline_answer *found,
-                                              const dtm_timeline_published *published) {
+dtm_timeline *dtm_timeline_published_order(dtm_arena *arena, const dtm_timeline_problem *p, const dtm_timeline_published *published) {
     double work = 0;
-    dtm_timeline *order = search_rival_order(arena, published->schedule, p, &work);
+    return search_rival_order(arena, published->schedule, p, &work);
+}
+
+dtm_timeline_answer *dtm_timeline_answer_with(dtm_arena *arena, const dtm_timeline_problem *p, const dtm_timeline_answer *found,
+                                              const dtm_timeline_published *published, dtm_timeline *order) {
     dtm_timeline_answer *answer = dtm_arena_alloc(arena, sizeof *answer);
     *answer = *found;
     answer->timeline = order;

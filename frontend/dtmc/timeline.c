@@ -219,7 +219,7 @@ static void print_tried(drawing *d, const dtm_stage_choice *c, unit time, unit m
         const dtm_stage_result *r = &c->tried[i];
         from = d->out.length;
         dtm_text_printf(&d->out, "%-25s %6d  %9.6g  %9.4g%s\n", r->name, r->chunks, r->step / time.size, r->memory / memory.size,
-                        r->fits ? "" : "  does not fit");
+                        r->fits ? "" : r->open ? "  fits at most with less started ahead" : "  does not fit");
         dtm_timeline_wrap(&d->out, from, columns_of(d));
     }
 }
