@@ -15,6 +15,8 @@
  * collective makes. Only what is a kernel of its own is moved for that: elementwise operators would leave the
  * kernels that they are fused into.
  *
+ * Where that is too little, what stands behind the reader and does not need the collective is brought before it (overlap_behind.c).
+ *
  * What does not fit in the memory of the machine for that is not done, the collectives that move most first (overlap_room.c).
  *
  * A reduce-scatter that would go in steps (overlap_steps.c) is started ahead instead where that hides more of it.
@@ -26,6 +28,7 @@
 #include "ir/storage.h"
 #include "passes/cost.h"
 #include "passes/ledger.h"
+#include "passes/overlap_behind.h"
 #include "passes/overlap_room.h"
 #include "passes/overlap_steps.h"
 
@@ -39,7 +42,7 @@ enum { MOST_HEADS = 64, MOST_OPERATORS = 1024 };
 
 /* ---- what may be moved ---- */
 
-static bool is_kernel(const dtm_module *module, dtm_op op) {
+bool dtm_is_own_kernel(const dtm_module *module, dtm_op op) {
     static const char *const expansions[DTM_OP_KINDS] = {
         "none",
 #define OP(kind, name, least, most, results, rule, linear, numbers, flags, gradient, expand) #expand,
@@ -207,7 +210,7 @@ static double choose(const window *w, const bool *refused, bool *best, size_t *h
     double found = 0;
     int heads = 0;
     for (size_t i = w->at; i-- > 0 && heads < MOST_HEADS;) {
-        if (w->needed[i] || w->stays[i] || !is_kernel(w->module, w->ops[i]) || refused[w->ops[i]]) continue;
+        if (w->needed[i] || w->stays[i] || !dtm_is_own_kernel(w->module, w->ops[i]) || refused[w->ops[i]]) continue;
         heads++;
         if (!bundle_of(w, i, bundle)) continue;
         int64_t bytes = lengthens(w, bundle);
@@ -217,7 +220,7 @@ static double choose(const window *w, const bool *refused, bool *best, size_t *h
         *head = i;
         found = 0;
         for (size_t k = i; k < w->at; k++)
-            if (bundle[k] && is_kernel(w->module, w->ops[k])) found += w->times[w->ops[k]];
+            if (bundle[k] && dtm_is_own_kernel(w->module, w->ops[k])) found += w->times[w->ops[k]];
     }
     return found;
 }
@@ -238,7 +241,7 @@ static void move(window *w, dtm_op op, const bool *bundle) {
 static double work_until(const window *w, size_t reader) {
     double seconds = 0;
     for (size_t i = w->at + 1; i < reader && i < w->n; i++)
-        if (is_kernel(w->module, w->ops[i])) seconds += w->times[w->ops[i]];
+        if (dtm_is_own_kernel(w->module, w->ops[i])) seconds += w->times[w->ops[i]];
     return seconds;
 }
 
@@ -305,6 +308,7 @@ static void prefetch(dtm_module *module, dtm_op op, dtm_op **users, dtm_op *read
         refused[chosen] = true;
         look(&w, op);
     }
+    if (first && hidden < wanted) hidden += dtm_bring_forward(module, &(dtm_waiting){op, first, reader, times, wanted - hidden, most});
     double gains = hidden - (wanted - takes);
     if ((gains < takes ? gains : takes) > fmax(takes - exposed, 0) + dtm_seconds_of_step) {
         attributes->number[DTM_COLLECTIVE_APART] = 1;
