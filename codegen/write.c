@@ -197,6 +197,7 @@ static void write_collective(dtm_text *out, const dtm_plan_collective *c) {
     for (uint32_t i = 0; i < c->count; i++) dtm_text_printf(out, "%s{%u, %u}", i ? ", " : "", c->tensors[i].input, c->tensors[i].output);
     dtm_text_printf(out, "}, .stage_in = %lld, .stage_out = %lld, .scratch = %lld, .stage_stride = %lld", (long long)c->stage_in, (long long)c->stage_out,
                     (long long)c->scratch, (long long)c->stage_stride);
+    if (c->hands_on) dtm_text_printf(out, ", .hands_on = true");
     if (c->members.count) {
         dtm_text_printf(out, ", .members = ");
         list(out, &c->members);

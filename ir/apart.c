@@ -24,13 +24,37 @@ static dtm_op maker_of(const dtm_module *module, dtm_value value, dtm_region reg
     return def;
 }
 
+/* Whether a bucket takes what another makes, and nothing else does: one tensor after another, as they are packed. */
+static bool takes_packed(const dtm_module *module, dtm_op op, dtm_op def) {
+    const dtm_op_data *data = &module->ops[op], *other = &module->ops[def];
+    if (data->kind != DTM_OP_ALL_REDUCE || other->kind != DTM_OP_ALL_REDUCE) return false;
+    for (uint32_t i = 0; i < data->n_operands; i++)
+        if (dtm_root_of(module, data->operands[i]) != other->results[i]) return false;
+    for (dtm_op reader = 1; reader < module->n_ops; reader++) {
+        const dtm_op_data *at = &module->ops[reader];
+        if (reader == op || !at->region || dtm_is_alias(module, reader)) continue;
+        for (uint32_t i = 0; i < at->n_operands; i++)
+            if (module->values[dtm_root_of(module, at->operands[i])].def == def) return false;
+    }
+    return true;
+}
+
 dtm_op dtm_goes_on_from(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
-    if (data->n_operands != 1 || !dtm_runs_collective(data->kind)) return 0;
+    if (!data->n_operands || !dtm_runs_collective(data->kind)) return 0;
     dtm_op def = maker_of(module, data->operands[0], data->region);
-    if (!def || !dtm_is_apart(module, def) || module->ops[def].n_results != 1) return 0;
+    if (!def || !dtm_is_apart(module, def) || module->ops[def].n_results != data->n_operands) return 0;
     if (module->ops[def].region != data->region || !dtm_early_place(module, def)) return 0;
+    if (data->n_operands > 1) return takes_packed(module, op, def) ? def : 0;
     return dtm_staging_of(module, def).out_bytes < 0 && dtm_staging_of(module, op).in_bytes < 0 ? def : 0;
+}
+
+dtm_op dtm_handed_on_to(const dtm_module *module, dtm_op op) {
+    const dtm_region_data *region = &module->regions[module->ops[op].region];
+    if (module->ops[op].n_results < 2 || !dtm_is_apart(module, op)) return 0;
+    for (size_t i = 0; i < region->n_ops; i++)
+        if (dtm_is_apart(module, region->ops[i]) && dtm_goes_on_from(module, region->ops[i]) == op) return region->ops[i];
+    return 0;
 }
 
 bool dtm_comes_after(const dtm_module *module, dtm_op op, dtm_op from) {
@@ -81,7 +105,7 @@ static void find_touch(const dtm_module *module, const dtm_order *order, dtm_op 
             continue;
         }
         if (dtm_is_apart(module, *user) && dtm_goes_on_from(module, *user) == op) { /* it may be under way as long as that */
-            find_touch(module, order, users, *user, data->results[0], loop, at);
+            for (uint32_t i = 0; i < data->n_results; i++) find_touch(module, order, users, *user, data->results[i], loop, at);
             continue;
         }
         if (order->begin[*user] <= order->begin[op] || (loop && !is_in_region(module, *user, module->ops[op].region))) continue;

@@ -297,13 +297,15 @@ static int64_t copies_sent(const dtm_module *module, const dtm_op_data *op, cons
 
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
-    dtm_staging staging = {0, 0, false};
+    dtm_staging staging = {0, 0, false, false};
     for (uint32_t i = 0; i < data->n_operands; i++) {
         staging.in_bytes += dtm_local_bytes_max(module, module->values[data->operands[i]].type) *
                             copies_sent(module, data, dtm_value_type(module, data->operands[i]),
                                         dtm_value_type(module, data->results[i]));
         staging.out_bytes += dtm_local_bytes_max(module, module->values[data->results[i]].type);
     }
+    staging.handed_on = data->n_operands > 1 && dtm_is_apart(module, op) && dtm_goes_on_from(module, op);
+    if (staging.handed_on) staging.in_bytes = staging.out_bytes = -1;
     if (data->n_operands > 1) return staging;
     const dtm_type_data *in = dtm_value_type(module, data->operands[0]), *out = dtm_value_type(module, data->results[0]);
     bool reduce = data->kind == DTM_OP_ALL_REDUCE;
@@ -350,7 +352,9 @@ int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op) {
 int64_t dtm_workspace_copies(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
     int64_t copies = 1;
-    if (!dtm_runs_collective(data->kind) || !dtm_is_apart(module, op) || !dtm_along_pipeline(module, data)) return 1;
+    if (!dtm_runs_collective(data->kind) || !dtm_is_apart(module, op)) return 1;
+    dtm_op last = dtm_along_pipeline(module, data) || dtm_fault(112) ? op : dtm_handed_on_to(module, op);
+    if (!last || !dtm_along_pipeline(module, &module->ops[last])) return 1;
     dtm_staging staging = dtm_staging_of(module, op);
     if (staging.in_bytes < 0 && staging.out_bytes < 0) return 1;
     for (dtm_op at = dtm_enclosing(module, op, DTM_OP_REPEAT); at; at = dtm_enclosing(module, at, DTM_OP_REPEAT))

@@ -84,7 +84,8 @@ int dtm_column_kept(const dtm_module *module, dtm_op op);
  * blocks in all: operand, result, and what is received. */
 typedef struct dtm_staging {
     int64_t in_bytes, out_bytes;
-    bool in_result; /* in_bytes is then -1 */
+    bool in_result;  /* in_bytes is then -1 */
+    bool handed_on;  /* both are then -1: it works where another has packed what it takes (dtm_goes_on_from) */
 } dtm_staging;
 bool dtm_runs_collective(dtm_op_kind kind);
 dtm_collective_kind dtm_collective_kind_of(dtm_op_kind kind);
@@ -103,9 +104,12 @@ bool dtm_is_apart(const dtm_module *module, dtm_op op);
  * one region, in repeats like its own, or where the collective starts that it goes on from; it may stand in a loop over microbatches before the collective, and is then that of the
  * last one. 0: there is none, or it stands in the collective's own region. */
 dtm_op dtm_early_place(const dtm_module *module, dtm_op op);
-/* The collective, carried out apart in the same region, whose result is all that another takes: where it is in place, neither of
- * both being packed, the other goes on from it without the rank, if it is carried out apart too. 0: none. */
+/* The collective, carried out apart in the same region, whose results are all that another takes: the other goes on from it without
+ * the rank, if it is carried out apart too. So it is where there is one result and neither of both is packed; and where one bucket
+ * takes all that another has, in its order, and nothing else reads that: as it is packed. 0: none. */
 dtm_op dtm_goes_on_from(const dtm_module *module, dtm_op op);
+/* The bucket, carried out apart, that takes what this one, carried out apart, has packed: it is not unpacked between. 0: none. */
+dtm_op dtm_handed_on_to(const dtm_module *module, dtm_op op);
 /* Whether an operator goes on so from another, perhaps through others, or is that one. */
 bool dtm_comes_after(const dtm_module *module, dtm_op op, dtm_op from);
 /* The position at which what a collective makes has been touched for sure, in the copy of the loops around it in which it was made;
@@ -127,8 +131,9 @@ size_t dtm_products_in_steps(const dtm_module *module, dtm_op op, dtm_op *first)
 /* Whether a product may be one of them, by the rows that it reads or makes, wherever it stands. */
 bool dtm_may_step(const dtm_module *module, dtm_op collective, dtm_op product);
 
-/* Whether each copy of the repeats around a collective has a workspace of its own: its ranks have programs of their own, so that one
- * rank may come to the next copy long before others have come to this one. How many copies; 1: they share one. */
+/* Whether each copy of the repeats around a collective has a workspace of its own: its ranks, or those of the one that works
+ * there after it (dtm_handed_on_to), have programs of their own, so that one rank may come to the next copy long before others have come
+ * to this one. How many copies; 1: they share one. */
 int64_t dtm_workspace_copies(const dtm_module *module, dtm_op op);
 /* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */
 int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op);

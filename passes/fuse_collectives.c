@@ -9,7 +9,16 @@
  *
  * A collective waits in its region's open bucket as long as nothing reads a member's result: the bucket stands where
  * its last member stood. Once something has read one, the bucket's place is fixed, and a later collective joins it only
- * if its operands stand before that place. */
+ * if its operands stand before that place.
+ *
+ * Of a stage that lies on two ranks (dualpipe) a sum between these may take what a sum over another axis makes. Both then go into
+ * buckets together, so that one bucket goes on from the other with what is packed in that (dtm_goes_on_from):
+ *
+ *     up.d, down.d     = all_reduce(up.d.term, down.d.term on dp)
+ *     up.all, down.all = all_reduce(up.part, down.part on pp)            # of up.d, down.d
+ *
+ * The two ranks have programs of their own, and must come to the same buckets in the same order: a sum goes into one only if the other
+ * rank has it in the same way, and the bucket stands where its first member stood. */
 #include "ir/calls.h"
 #include "ir/fault.h"
 #include "ir/storage.h"
@@ -26,9 +35,14 @@ typedef struct bucket {
     size_t count;
     double alone; /* seconds, the members one by one */
     int64_t payload;
-    bool fixed;   /* something has read a member */
+    bool fixed;   /* something has read a member, or other ranks have it in the same place */
     size_t place; /* where it stands, an index of the region's operators as they were */
 } bucket;
+
+/* A sum over the two ranks of a stage, of what is complete in a call. */
+typedef struct shared_sum {
+    dtm_op sum, before, region; /* before: that over other axes whose result it takes, or 0 */
+} shared_sum;
 
 typedef struct buckets {
     dtm_module *module;
@@ -36,6 +50,9 @@ typedef struct buckets {
     bucket **open;
     size_t count, capacity;
     bool *stays;        /* by operator as they were: it is put into no bucket */
+    dtm_op *next;       /* by operator as they were: the sum that takes what it makes, and is put into buckets with it; 0: none */
+    shared_sum *shared;
+    size_t n_shared, cap_shared;
     uint32_t *position; /* by operator: its index in the region at hand, from 1; 0: not in it */
     dtm_value *joined;  /* by value as they were: what a bucket makes in its place, or 0 */
 } buckets;
@@ -57,20 +74,65 @@ static bool is_of_both_ways(const dtm_module *module, dtm_op sum, dtm_op region)
     return members == 2 && dtm_is_member(module, &module->ops[sum], stage) && dtm_is_member(module, &module->ops[sum], ranks - 1 - stage);
 }
 
-/* Sums along a pipeline over the two ranks of a stage go with those that are complete in the same call. Others, of weights that several
- * stages have, which ranks complete in other calls, stay as they are, each to be started when its operand is complete; so do sums that
- * go on from others (dtm_goes_on_from), and those others. */
-static void mark_unbucketed(const dtm_module *module, bool *stays) {
+/* The one reader of what an operator makes; 0: there are more, or none. */
+static dtm_op only_reader(const dtm_module *module, dtm_op *const *users, dtm_op op) {
+    const dtm_op *readers = users[module->ops[op].results[0]];
+    return readers[0] && !readers[1] ? readers[0] : 0;
+}
+
+/* The sum over other axes in the same region of which a sum takes the result, and nothing else does; 0: none. */
+static dtm_op summed_before(const dtm_module *module, dtm_op *const *users, dtm_op op) {
+    const dtm_op_data *data = &module->ops[op];
+    dtm_op term = module->values[data->operands[0]].def;
+    if (data->n_operands != 1 || !term || module->ops[term].kind != DTM_OP_AS_TERM || only_reader(module, users, term) != op) return 0;
+    dtm_op before = module->values[module->ops[term].operands[0]].def;
+    const dtm_op_data *first = before ? &module->ops[before] : NULL;
+    if (!first || first->kind != DTM_OP_ALL_REDUCE || first->n_operands != 1 || dtm_along_pipeline(module, first)) return 0;
+    if (first->region != data->region || module->ops[term].region != data->region) return 0;
+    return only_reader(module, users, before) == term ? before : 0;
+}
+
+/* Sums along a pipeline over the two ranks of a stage go with those that are complete in the same call, and with them the sums over
+ * other axes that they go on from. Others, of weights that several stages have, which ranks complete in other calls, stay as they are,
+ * each to be started when its operand is complete; so do those that they go on from. */
+static void mark_unbucketed(buckets *all) {
+    const dtm_module *module = all->module;
+    dtm_op **users = dtm_users_of(module, all->scratch);
     for (dtm_op op = 1; op < module->n_ops; op++) {
         const dtm_op_data *data = &module->ops[op];
         if (!data->region || !dtm_is_collective(data->kind) || !dtm_along_pipeline(module, data)) continue;
         for (uint32_t i = 0; i < data->n_operands; i++) {
-            dtm_op region = completed_in(module, data->operands[i]);
-            if (region && is_of_both_ways(module, op, region)) continue;
-            stays[module->values[dtm_root_of(module, data->operands[i])].def] = true;
-            stays[op] = true;
+            dtm_op before = summed_before(module, users, op);
+            dtm_op region = completed_in(module, before ? module->ops[before].operands[0] : data->operands[i]);
+            if (region && is_of_both_ways(module, op, region))
+                DTM_PUSH(all->scratch, all->shared, all->n_shared, all->cap_shared, ((shared_sum){op, before, region}));
+            else
+                all->stays[op] = all->stays[module->values[dtm_root_of(module, data->operands[i])].def] = true;
         }
     }
+}
+
+/* Whether ranks have one sum in the same way: complete in the same call, and after a sum over other axes or not. */
+static bool same_shared(const dtm_module *one, const shared_sum *x, const dtm_module *other, const shared_sum *y) {
+    const dtm_op_data *a = &one->ops[x->sum], *b = &other->ops[y->sum], *in = &one->ops[x->region], *of = &other->ops[y->region];
+    if (one->values[a->results[0]].name != other->values[b->results[0]].name || a->attributes.members != b->attributes.members) return false;
+    bool call = in->kind == of->kind && in->attributes.flags == of->attributes.flags &&
+                in->attributes.number[DTM_REGION_STAGE] == of->attributes.number[DTM_REGION_STAGE];
+    return call && !x->before == !y->before;
+}
+
+/* What the other rank has in another way stays as it is. */
+static void settle_shared(buckets *ranks, size_t count) {
+    for (size_t r = 0; r < count; r++)
+        for (size_t i = 0; i < ranks[r].n_shared; i++) {
+            const shared_sum *own = &ranks[r].shared[i];
+            const buckets *other = &ranks[count - 1 - r];
+            bool found = false;
+            for (size_t k = 0; k < other->n_shared && !found; k++)
+                found = same_shared(ranks[r].module, own, other->module, &other->shared[k]);
+            if (own->before) ranks[r].stays[own->sum] = true, ranks[r].next[own->before] = found ? own->sum : 0;
+            if (!found) ranks[r].stays[own->sum] = ranks[r].stays[own->before] = true;
+        }
 }
 
 /* What sums along a pipeline in a region take, names of what is complete before it, comes to its begin: so that one may join others
@@ -96,15 +158,22 @@ static bool is_bucketed(const buckets *all, dtm_op op) {
     return data->kind == DTM_OP_ALL_REDUCE && data->n_operands < MOST_MEMBERS && !all->stays[op];
 }
 
-/* Members agree in all that one message needs: axes, dtype, sum or maximum. */
-static bool same_kind(const dtm_module *module, dtm_op a, dtm_op b) {
+/* Members agree in all that one message needs: axes, ranks along a pipeline, dtype, sum or maximum. */
+static bool same_message(const dtm_module *module, dtm_op a, dtm_op b) {
     const dtm_op_data *x = &module->ops[a], *y = &module->ops[b];
     const dtm_type_data *p = dtm_value_type(module, x->operands[0]), *q = dtm_value_type(module, y->operands[0]);
-    bool along = dtm_along_pipeline(module, x) || dtm_along_pipeline(module, y);
-    if (along && (x->attributes.members != y->attributes.members || completed_in(module, x->operands[0]) != completed_in(module, y->operands[0])))
-        return false;
-    return x->kind == y->kind && x->attributes.axes == y->attributes.axes && p->dtype == q->dtype &&
-           (p->max != 0) == (q->max != 0);
+    return x->kind == y->kind && x->attributes.axes == y->attributes.axes && x->attributes.members == y->attributes.members &&
+           p->dtype == q->dtype && (p->max != 0) == (q->max != 0);
+}
+
+static bool same_kind(const buckets *all, dtm_op a, dtm_op b) {
+    const dtm_module *module = all->module;
+    const dtm_op_data *x = &module->ops[a], *y = &module->ops[b];
+    dtm_op next = all->next[a], other = all->next[b];
+    bool along = dtm_along_pipeline(module, x) || dtm_along_pipeline(module, y) || next || other;
+    if (along && completed_in(module, x->operands[0]) != completed_in(module, y->operands[0])) return false;
+    if (!next != !other || (next && !same_message(module, next, other))) return false;
+    return same_message(module, a, b);
 }
 
 static bool reads(const dtm_module *module, dtm_op op, dtm_op of) {
@@ -125,15 +194,28 @@ static uint32_t tensors_of(const dtm_module *module, const bucket *b) {
     return count;
 }
 
-/* Joining saves rounds of latency and costs a copy in and one out. */
-static bool joining_pays(const dtm_module *module, const bucket *b, dtm_op op) {
-    dtm_collective_cost cost = dtm_collective_cost_of(module, op);
-    if (!cost.sends || tensors_of(module, b) + module->ops[op].n_operands > MOST_MEMBERS) return false;
-    double together;
+/* Seconds of a collective, and of that which goes on from it. */
+static double time_alone(const buckets *all, dtm_op op) {
+    double time = dtm_collective_cost_of(all->module, op).time;
+    return all->next[op] ? time + dtm_collective_cost_of(all->module, all->next[op]).time : time;
+}
+
+static double time_of_payload(const buckets *all, dtm_op op, int64_t payload) {
+    double first, then = 0;
+    dtm_op next = all->next[op];
+    dtm_collective_kind kind = dtm_collective_cost_of(all->module, op).kind;
+    dtm_algorithm_choose(all->module, kind, all->module->ops[op].attributes.axes, payload, &first);
+    if (next) dtm_algorithm_choose(all->module, kind, all->module->ops[next].attributes.axes, payload, &then);
+    return first + then;
+}
+
+/* Joining saves rounds of latency and costs a copy in and one out; what goes on from a bucket is packed already. */
+static bool joining_pays(const buckets *all, const bucket *b, dtm_op op) {
+    dtm_collective_cost cost = dtm_collective_cost_of(all->module, op);
+    if (!cost.sends || tensors_of(all->module, b) + all->module->ops[op].n_operands > MOST_MEMBERS) return false;
     int64_t payload = b->payload + cost.payload;
-    dtm_algorithm_choose(module, cost.kind, module->ops[op].attributes.axes, payload, &together);
-    double copies = 4.0 * (double)payload / dtm_machine_of(module).memory_bandwidth;
-    return together + copies < b->alone + cost.time;
+    double copies = 4.0 * (double)payload / dtm_machine_of(all->module).memory_bandwidth;
+    return time_of_payload(all, op, payload) + copies < b->alone + time_alone(all, op);
 }
 
 /* Whether what a collective takes is there at a place of its region. */
@@ -151,67 +233,88 @@ static bool operands_before(const buckets *all, dtm_op op, size_t place) {
 }
 
 static void add_member(buckets *all, bucket *b, dtm_op op, size_t place) {
-    dtm_collective_cost cost = dtm_collective_cost_of(all->module, op);
     b->members[b->count++] = op;
     if (!b->fixed) b->place = place;
-    for (size_t i = 0; i < b->count; i++) all->position[b->members[i]] = (uint32_t)b->place + 1;
-    b->alone += cost.time;
-    b->payload += cost.payload;
+    for (size_t i = 0; i < b->count; i++) {
+        dtm_op member = b->members[i], next = all->next[member];
+        all->position[member] = (uint32_t)b->place + 1;
+        if (!next) continue;
+        all->position[next] = all->position[all->module->values[all->module->ops[next].operands[0]].def] = (uint32_t)b->place + 1;
+    }
+    b->alone += time_alone(all, op);
+    b->payload += dtm_collective_cost_of(all->module, op).payload;
 }
 
-static dtm_string joined_reason(buckets *all, const bucket *b) {
-    const char *first = dtm_string_text(all->module->context, all->module->ops[b->members[0]].why);
-    return dtm_string_printf(all->module->context, "%s%s%u tensors in one bucket", first, *first ? "; " : "",
-                             tensors_of(all->module, b));
+static dtm_string joined_reason(buckets *all, const dtm_op *members, uint32_t tensors) {
+    const char *first = dtm_string_text(all->module->context, all->module->ops[members[0]].why);
+    return dtm_string_printf(all->module->context, "%s%s%u tensors in one bucket", first, *first ? "; " : "", tensors);
 }
 
-/* Writes a bucket as one operator in its place. */
-static void close_bucket(buckets *all, const bucket *b, const dtm_op *ops) {
-    if (b->count < 2) return;
+/* Writes some as one operator before another. */
+static void write_joined(buckets *all, const dtm_op *members, size_t count, dtm_op last) {
     dtm_module *module = all->module;
     dtm_value operands[MOST_MEMBERS], results[MOST_MEMBERS];
     dtm_type types[MOST_MEMBERS];
     uint32_t n = 0;
-    for (size_t i = 0; i < b->count; i++)
-        for (uint32_t k = 0; k < module->ops[b->members[i]].n_operands; k++) {
-            operands[n] = module->ops[b->members[i]].operands[k];
-            results[n] = module->ops[b->members[i]].results[k];
+    for (size_t i = 0; i < count; i++)
+        for (uint32_t k = 0; k < module->ops[members[i]].n_operands; k++) {
+            operands[n] = module->ops[members[i]].operands[k];
+            results[n] = module->ops[members[i]].results[k];
             types[n] = module->values[results[n]].type;
             n++;
         }
     if (dtm_fault(10) && types[0] == types[1]) operands[0] = operands[1];
-    dtm_op last = ops[b->place];
     dtm_builder builder = dtm_builder_before(module, last);
-    builder.span = module->ops[b->members[0]].span;
-    builder.place = module->ops[b->members[0]].place;
-    builder.why = joined_reason(all, b);
-    dtm_attributes attributes = module->ops[last].attributes;
-    dtm_op made = dtm_build_op(&builder, module->ops[last].kind, operands, n, &attributes, types, n, "bucket");
+    builder.span = module->ops[members[0]].span;
+    builder.place = module->ops[members[0]].place;
+    builder.why = joined_reason(all, members, n);
+    dtm_attributes attributes = module->ops[members[0]].attributes;
+    dtm_op made = dtm_build_op(&builder, module->ops[members[0]].kind, operands, n, &attributes, types, n, "bucket");
     for (uint32_t i = 0; i < n; i++) {
         dtm_value value = dtm_result(module, made, i);
         all->joined[results[i]] = value;
         module->values[value].name = module->values[results[i]].name;
     }
+}
+
+/* Writes a bucket in its place, and behind it that which goes on from it, between them the names of what that takes. */
+static void close_bucket(buckets *all, const bucket *b, const dtm_op *ops) {
+    if (b->count < 2) return;
+    dtm_module *module = all->module;
+    dtm_op last = ops[b->place], next[MOST_MEMBERS];
+    size_t count = 0; /* of next */
+    write_joined(all, b->members, b->count, last);
+    for (size_t i = 0; i < b->count && all->next[b->members[i]]; i++) {
+        next[count++] = all->next[b->members[i]];
+        dtm_op term = module->values[module->ops[next[i]].operands[0]].def;
+        dtm_op_move(module, term, module->ops[last].region, dtm_op_position(module, last));
+    }
+    if (count) write_joined(all, next, count, last);
     for (size_t i = 0; i < b->count; i++) dtm_op_remove(module, b->members[i]);
+    for (size_t i = 0; i < count; i++) dtm_op_remove(module, next[i]);
 }
 
 static void join(buckets *all, dtm_op op, size_t place) {
     for (size_t i = all->count; i-- > 0;) {
         bucket *b = all->open[i];
-        if (!same_kind(all->module, b->members[0], op) || (b->fixed && !operands_before(all, op, b->place))) continue;
-        if (!joining_pays(all->module, b, op)) continue;
+        if (!same_kind(all, b->members[0], op) || (b->fixed && !operands_before(all, op, b->place))) continue;
+        if (!joining_pays(all, b, op)) continue;
         add_member(all, b, op, place);
         return;
     }
     bucket *b = dtm_arena_alloc(all->scratch, sizeof *b);
     add_member(all, b, op, place);
+    b->fixed = all->next[op] || dtm_along_pipeline(all->module, &all->module->ops[op]);
     DTM_PUSH(all->scratch, all->open, all->count, all->capacity, b);
 }
 
+/* Of a member that another goes on from, that one is the reader: what reads its result counts. */
 static void fix_what_is_read(buckets *all, dtm_op op) {
     for (size_t k = 0; k < all->count; k++)
-        for (size_t m = 0; m < all->open[k]->count && !all->open[k]->fixed; m++)
-            all->open[k]->fixed = reads(all->module, op, all->open[k]->members[m]);
+        for (size_t m = 0; m < all->open[k]->count && !all->open[k]->fixed; m++) {
+            dtm_op member = all->open[k]->members[m], next = all->next[member];
+            all->open[k]->fixed = reads(all->module, op, next ? next : member);
+        }
 }
 
 static void bucket_region(const buckets *pass, dtm_region region) {
@@ -241,18 +344,31 @@ static void read_joined(dtm_module *module, const dtm_value *joined, size_t n_va
         }
 }
 
+static void begin(buckets *all, dtm_module *module, dtm_arena *scratch) {
+    dtm_fuse_scatter(module, scratch);
+    *all = (buckets){.module = module, .scratch = scratch};
+    all->position = dtm_arena_alloc(scratch, module->n_ops * sizeof *all->position);
+    all->stays = dtm_arena_alloc(scratch, module->n_ops * sizeof *all->stays);
+    all->next = dtm_arena_alloc(scratch, module->n_ops * sizeof *all->next);
+    mark_unbucketed(all);
+}
+
+static void put_into_buckets(buckets *all) {
+    dtm_module *module = all->module;
+    size_t n_values = module->n_values;
+    lift_terms(module, module->body, all->stays);
+    all->joined = dtm_arena_alloc(all->scratch, n_values * sizeof *all->joined);
+    bucket_region(all, module->body);
+    read_joined(module, all->joined, n_values);
+}
+
 bool dtm_pass_fuse_collectives(dtm_module *module) {
     dtm_arena *scratch = dtm_arena_create();
-    dtm_fuse_scatter(module, scratch);
-    size_t n_values = module->n_values;
-    buckets pass = {.module = module, .scratch = scratch};
-    pass.position = dtm_arena_alloc(scratch, module->n_ops * sizeof *pass.position);
-    pass.stays = dtm_arena_alloc(scratch, module->n_ops * sizeof *pass.stays);
-    mark_unbucketed(module, pass.stays);
-    lift_terms(module, module->body, pass.stays);
-    pass.joined = dtm_arena_alloc(scratch, n_values * sizeof *pass.joined);
-    bucket_region(&pass, module->body);
-    read_joined(module, pass.joined, n_values);
+    size_t count = module->n_ranks ? module->n_ranks : 1;
+    buckets *ranks = dtm_arena_alloc(scratch, count * sizeof *ranks);
+    for (size_t r = 0; r < count; r++) begin(&ranks[r], module->n_ranks ? module->ranks[r] : module, scratch);
+    settle_shared(ranks, count);
+    for (size_t r = 0; r < count; r++) put_into_buckets(&ranks[r]);
     dtm_arena_destroy(scratch);
     module->after = dtm_string_of(module->context, "fuse_collectives");
     return true;

@@ -16,7 +16,7 @@ const dtm_pass_row dtm_passes[] = {
     {"microbatch", dtm_pass_microbatch, "puts what varies over microbatches in a loop, and accumulates"},
     {"stage", dtm_pass_stage, "cuts a pipeline into the programs of its ranks"},
     {"schedule", dtm_pass_schedule, "divides backward passes, orders what the ranks of a pipeline do for which microbatch, proves it", true},
-    {"fuse_collectives", dtm_pass_fuse_collectives, "merges collectives into buckets"},
+    {"fuse_collectives", dtm_pass_fuse_collectives, "merges collectives into buckets", true},
     {"overlap", dtm_pass_overlap, "starts collectives where their operands are complete, beside what is computed", true},
     {"fuse", dtm_pass_fuse, "groups operators into kernels"},
     {"buffer", dtm_pass_buffer, "gives messages of a pipeline as many slots as it takes to be quick", true},

@@ -266,6 +266,8 @@ typedef struct dtm_plan_matmul {
  * A part lies in `stage_in`, `stage_out` packed row-major, members one after another; where stage_in (stage_out) is -1 it
  * is in place already: one tensor whose parts lie one after another in the order of members. What an exchange of one tensor
  * sends may be packed in the memory of its output (stage_in is then DTM_PLAN_IN_OUTPUT).
+ * An all_reduce of several tensors may work where the one that it goes on from has packed what it makes (both are then
+ * DTM_PLAN_HANDED_ON): that one is not unpacked.
  *
  * An exchange (all_to_all, also of `permute`) between layouts of which the input has copies on some axes of the group: r
  * sends to s only if r and s have the same coordinate on each axis of the group that does not split the input. */
@@ -273,7 +275,7 @@ typedef struct dtm_plan_tensor {
     uint32_t input, output; /* buffers; the same place if it is done in place */
 } dtm_plan_tensor;
 
-enum { DTM_PLAN_IN_OUTPUT = -2 };
+enum { DTM_PLAN_IN_OUTPUT = -2, DTM_PLAN_HANDED_ON = -3 /* where that of `after` has its stage_out, in the same copies of the loops */ };
 
 typedef struct dtm_plan_collective {
     dtm_collective_kind kind;
@@ -285,6 +287,7 @@ typedef struct dtm_plan_collective {
     const dtm_plan_tensor *tensors;
     int64_t stage_in, stage_out, scratch; /* offsets in the arena; -1: none needed */
     int64_t stage_stride; /* of one that is carried out apart: all three are so many bytes further for each copy; 0: copies share them */
+    bool hands_on; /* what it makes stays in stage_out, where another goes on with it */
     dtm_plan_list members; /* along a pipeline's axis: the coordinates that take part, ascending; none: all */
 } dtm_plan_collective;
 

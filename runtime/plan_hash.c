@@ -168,6 +168,7 @@ static void add_collective(hasher *h, const dtm_plan_collective *c) {
     add_place(h, c->stage_in);
     add_place(h, c->stage_out);
     add_place(h, c->stage_stride);
+    add_place(h, c->hands_on);
     add_place(h, c->scratch);
 }
 

@@ -6,7 +6,10 @@
  *     stage_in    | part for member 0 | part for member 1 | ..       a part: | box of tensor 0 | box of tensor 1 | ..
  *
  * Where a stage is -1 the tensor itself is that memory; where stage_in is DTM_PLAN_IN_OUTPUT it is the output's, to which
- * nothing is written before all has been sent. */
+ * nothing is written before all has been sent. A bucket that goes on from another (DTM_PLAN_HANDED_ON) works where
+ * that one ends:
+ *
+ *     inputs --pack--> stage_in  --collective-->  stage_out  --the one after it-->  stage_out  --unpack--> outputs of that one */
 #include "ir/fault.h"
 #include "runtime/rank.h"
 
@@ -211,20 +214,28 @@ typedef struct place {
     void *scratch;
 } place;
 
-/* In the copy of a loop. */
-static place place_of(const dtm_rank *rank, const dtm_plan_collective *c, uint32_t loop) {
+/* In the copies of the loops that the rank is in. */
+static place place_of(const dtm_rank *rank, uint32_t instruction) {
+    const dtm_plan_instruction *i = &rank->plan->instructions[instruction];
+    const dtm_plan_collective *c = &i->collective;
+    uint32_t loop = rank->transfers[instruction].loop;
     uint32_t in_place = c->stage_in == DTM_PLAN_IN_OUTPUT ? c->tensors[0].output : c->tensors[0].input;
     char *arena = rank->arena + c->stage_stride * (c->stage_stride && !dtm_fault(107) ? rank->copies[loop] : 0);
-    return (place){c->stage_in < 0 ? dtm_rank_buffer(rank, in_place) : arena + c->stage_in,
-                   c->stage_out < 0 ? dtm_rank_buffer(rank, c->tensors[0].output) : arena + c->stage_out,
-                   c->scratch < 0 ? NULL : arena + c->scratch};
+    place at = {c->stage_in < 0 ? dtm_rank_buffer(rank, in_place) : arena + c->stage_in,
+                c->stage_out < 0 ? dtm_rank_buffer(rank, c->tensors[0].output) : arena + c->stage_out,
+                c->scratch < 0 ? NULL : arena + c->scratch};
+    if (c->stage_in == DTM_PLAN_HANDED_ON) at.in = at.out = place_of(rank, rank->events[i->after]).out;
+    return at;
 }
+
+/* Whether what it makes has to be unpacked, by it or by one that goes on from it. */
+static bool is_packed(const dtm_plan_collective *c) { return c->stage_out >= 0 || c->stage_out == DTM_PLAN_HANDED_ON; }
 
 static void prepare(dtm_rank *rank, uint32_t instruction, const place *at, bool packs) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
     if (t->changes && !dtm_fault(34)) dtm_transfer_count(rank, instruction);
-    if (c->stage_in != -1 && packs) pack(rank, c, t, at->in);
+    if (c->stage_in != -1 && c->stage_in != DTM_PLAN_HANDED_ON && packs) pack(rank, c, t, at->in);
     dtm_group_label(t->group, t->label);
 }
 
@@ -236,7 +247,7 @@ static dtm_reduce_type type_of(const dtm_plan_collective *c) {
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
-    place at = place_of(rank, c, t->loop);
+    place at = place_of(rank, instruction);
     bool ok;
     prepare(rank, instruction, &at, true);
     switch (c->kind) {
@@ -253,7 +264,7 @@ bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status
         ok = dtm_all_to_all(t->group, c->algorithm, at.in, t->sent, at.out, t->received, status);
     }
     dtm_group_label(t->group, NULL);
-    if (ok && c->stage_out >= 0) unpack(rank, c, t, at.out);
+    if (ok && is_packed(c) && !c->hands_on) unpack(rank, c, t, at.out);
     return ok;
 }
 
@@ -272,7 +283,7 @@ bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_r
     dtm_transfer *t = &rank->transfers[instruction];
     *going = dtm_group_members(t->group) > 1;
     if (!*going) return true; /* it is run in one go */
-    place at = place_of(rank, c, t->loop);
+    place at = place_of(rank, instruction);
     bool ok;
     prepare(rank, instruction, &at, !in_steps);
     if (in_steps) dtm_group_step(t->group);
@@ -292,9 +303,9 @@ bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_r
 bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_request *request, dtm_status *status) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
-    place at = place_of(rank, c, t->loop);
+    place at = place_of(rank, instruction);
     if (!dtm_collective_wait(request, status)) return false;
-    if (c->stage_out >= 0) unpack(rank, c, t, at.out);
+    if (is_packed(c) && !c->hands_on) unpack(rank, c, t, at.out);
     return true;
 }
 
