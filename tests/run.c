@@ -19,9 +19,10 @@
  * The limits are of programs as they are built for users. Built with sanitizers, this program knows that those it runs are
  * too: it then waits longer, and leaves out what bounds time and memory of the processes.
  *
- *     run --bin DIR.. --source DIR [--rewrite] FILE|FOLDER..      last line `N passed, N failed`; status 1 if one failed
+ *     run --bin DIR.. --source DIR [--rewrite] [--times] FILE|FOLDER..
  *
- * --rewrite writes what came into the cases that differ. */
+ * The last line is `N passed, N failed`, the status 1 if one failed. --rewrite writes what came into the cases that differ.
+ * --times prints what each case took: seconds of all its processes' processor time, seconds that passed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +54,7 @@ enum { MAX_OUTPUT = 16 << 20, PATIENCE = SANITIZED ? 10 : 1 };
 
 static const char *source_folder;
 static char scratch[PATH_MAX]; /* where commands run */
-static bool rewrite;
+static bool rewrite, times;
 static int passed, failed;
 
 static void die(const char *what) {
@@ -179,6 +180,13 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Processor time of all that was run and waited for so far. */
+static double used(void) {
+    struct rusage u;
+    if (getrusage(RUSAGE_CHILDREN, &u)) die("getrusage");
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
 static void set_limit(int resource, rlim_t most) {
     if (!SANITIZED && most && setrlimit(resource, &(struct rlimit){most, most})) _exit(126);
 }
@@ -282,7 +290,9 @@ static void run_case(const char *path) {
         printf("FAILED %s: it has no line `# run: ..`\n", path);
         failed++;
     } else {
+        double began = now(), before = used();
         int status = run_script(&c, &output);
+        if (times) printf("%7.2f %7.2f %s\n", used() - before, now() - began, path);
         bool good = c.expected && status == c.status && strcmp(c.expected, output.data) == 0;
         if (!good && rewrite && status >= 0 && status < 128) {
             write_case(&c, output.data, status);
@@ -369,6 +379,7 @@ int main(int argc, char **argv) {
     int n_bins = 0, count = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--rewrite") == 0) rewrite = true;
+        else if (strcmp(argv[i], "--times") == 0) times = true;
         else if (strcmp(argv[i], "--bin") == 0 && i + 1 < argc && n_bins < 8) bins[n_bins++] = argv[++i];
         else if (strcmp(argv[i], "--source") == 0 && i + 1 < argc) {
             if (!realpath(argv[++i], source)) die(argv[i]);
@@ -377,7 +388,7 @@ int main(int argc, char **argv) {
         }
     }
     if (!count) {
-        fprintf(stderr, "usage: run --bin DIR.. --source DIR [--rewrite] FILE|FOLDER..\n");
+        fprintf(stderr, "usage: run --bin DIR.. --source DIR [--rewrite] [--times] FILE|FOLDER..\n");
         return 2;
     }
     source_folder = source;
