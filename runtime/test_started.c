@@ -353,13 +353,17 @@ static bool hasty_main(dtm_comm *comm, void *argument, dtm_status *status) {
 }
 
 static void test_hasty(void) {
-    const dtm_local_options options = {.delay = 1e-3, .seed = 1};
+    dtm_local_options options = {.delay = 1e-3, .seed = 1};
     bool changes = false;
     dtm_status status = {0};
     CHECK_OK(dtm_local_run_with(2, &options, hasty_main, &changes, &status), &status);
     changes = true;
-    CHECK_FAILS(dtm_local_run_with(2, &options, hasty_main, &changes, &status), &status,
-                "what rank 0 sends to rank 1 (no name) was changed before the send had ended");
+    options.delay = 1e-2; /* with some of the seeds rank 1 still waits when rank 0 finds it: its message is given up whole */
+    for (; options.seed <= 6; options.seed++) {
+        status = (dtm_status){0};
+        CHECK_FAILS(dtm_local_run_with(2, &options, hasty_main, &changes, &status), &status,
+                    "what rank 0 sends to rank 1 (no name) was changed before the send had ended");
+    }
 }
 
 /* ---- links ---- */

@@ -319,10 +319,19 @@ static bool wait_one(dtm_comm *comm, dtm_request *request, dtm_status *status) {
     return request->done || sleep_until(comm, request, status);
 }
 
+/* What a message that was on its way has brought is taken by nobody when its rank gives up. */
+static void forget(dtm_request *request) {
+    if (request->done || !request->matched) return;
+    free(request->handle.pointer);
+    request->handle.pointer = NULL;
+    request->done = 1;
+}
+
 static bool local_wait(dtm_comm *comm, dtm_request *requests, int count, dtm_status *status) {
-    for (int i = 0; i < count; i++)
-        if (!requests[i].done && !wait_one(comm, &requests[i], status)) return false;
-    return true;
+    int i = 0;
+    while (i < count && (requests[i].done || wait_one(comm, &requests[i], status))) i++;
+    for (int k = i; k < count; k++) forget(&requests[k]);
+    return i == count;
 }
 
 static bool local_barrier(dtm_comm *comm, dtm_status *status) {
