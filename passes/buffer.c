@@ -8,15 +8,14 @@
  *
  * They are memory; where a rank's is bounded there are as many as fit. Numbers that a dump brings are never made less.
  *
- * Before that, sums along the pipeline that overlap gave streams of their own are put back where they stand, if so a step is quicker:
- * on a stream a sum goes the ways of messages, and may hold up one that another rank waits for. */
+ * Before that, sums that overlap starts in the loop are put back where they stand if so a step is quicker (buffer_sums.c): they go the
+ * ways of messages, and may hold up one that another rank waits for. */
 #include "ir/calls.h"
 #include "ir/storage.h"
-#include "passes/cost.h"
+#include "passes/buffer_sums.h"
 #include "passes/overlap_room.h"
 #include "passes/passes.h"
 #include "passes/stage_cost.h"
-#include "passes/step_time.h"
 
 /* A timeline may take so much longer than with slots without end: what less saves is not worth their memory. */
 static const double LONGER = 1.01;
@@ -105,55 +104,6 @@ static void set_fitting(buffering *b, int which, int few, int number) {
     *number_of(b, which) = low;
 }
 
-/* ---- sums on streams ---- */
-
-typedef struct marked {
-    dtm_module *rank;
-    dtm_op op;
-    double stream;
-} marked;
-
-typedef struct marks {
-    marked *items;
-    size_t count, capacity;
-} marks;
-
-static double step_of(const buffering *b) {
-    dtm_arena *arena = dtm_arena_create();
-    dtm_timeline_costs costs = dtm_stage_costs(b->module, arena);
-    costs.slots = costs.buffers = 0;
-    double time = dtm_step_predict(b->module, b->timeline, dtm_timeline_simulate(arena, b->timeline, &costs)).all;
-    dtm_arena_destroy(arena);
-    return time;
-}
-
-static void say(dtm_module *rank, dtm_op op) {
-    static const char reason[] = "waited for where it stands: on a stream it would hold up messages";
-    dtm_string why = rank->ops[op].why;
-    rank->ops[op].why = why ? dtm_string_printf(rank->context, "%s; %s", dtm_string_text(rank->context, why), reason)
-                            : dtm_string_of(rank->context, reason);
-}
-
-/* Sums along the pipeline share the ways of messages. Where a step is quicker without, they have no streams of their own. */
-static void choose_sums(buffering *b) {
-    marks all = {0};
-    for (size_t r = 0; r < b->module->n_ranks; r++) {
-        dtm_module *rank = b->module->ranks[r];
-        for (dtm_op op = 1; op < rank->n_ops; op++) {
-            double stream = rank->ops[op].region && dtm_is_collective(rank->ops[op].kind) ? rank->ops[op].attributes.number[DTM_COLLECTIVE_APART] : 0;
-            if (stream >= DTM_FIRST_STREAM_OF_SUMS) DTM_PUSH(b->arena, all.items, all.count, all.capacity, ((marked){rank, op, stream}));
-        }
-    }
-    if (!all.count) return;
-    double with = step_of(b);
-    for (size_t i = 0; i < all.count; i++) all.items[i].rank->ops[all.items[i].op].attributes.number[DTM_COLLECTIVE_APART] = 0;
-    bool keeps = with <= step_of(b);
-    for (size_t i = 0; i < all.count; i++) {
-        if (keeps) all.items[i].rank->ops[all.items[i].op].attributes.number[DTM_COLLECTIVE_APART] = all.items[i].stream;
-        else say(all.items[i].rank, all.items[i].op);
-    }
-}
-
 /* ---- all of it ---- */
 
 static int most_of_channel(const dtm_timeline *t) {
@@ -189,7 +139,7 @@ bool dtm_pass_buffer(dtm_module *module) {
     }
     if (ordered) {
         buffering b = {.module = module, .arena = arena, .timeline = dtm_stage_timeline(module, arena)};
-        choose_sums(&b);
+        dtm_buffer_sums(module, b.timeline);
         b.costs = dtm_stage_costs(module, arena);
         buffer(&b);
     }

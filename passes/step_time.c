@@ -228,6 +228,11 @@ static job job_of(const rank_rows *w, size_t thing, const dtm_rank_order *order,
     return made;
 }
 
+bool dtm_step_starts_in_loop(const dtm_module *rank, dtm_op op) {
+    dtm_op early = dtm_early_place(rank, op);
+    return early && dtm_enclosing(rank, early, DTM_OP_MICROBATCH) == dtm_rank_loop(rank);
+}
+
 static bool starts_in_loop(const rank_rows *w, size_t thing) {
     return dtm_enclosing(w->module, w->early[w->apart[thing]], DTM_OP_MICROBATCH) == w->loop;
 }

@@ -16,6 +16,9 @@ typedef struct dtm_step_times {
 /* What the ranks of a pipeline carry out apart from their loop's operations on, over the same link as messages; in the arena. */
 const dtm_timeline_sum *dtm_step_sums(const dtm_module *module, const dtm_timeline *timeline, dtm_arena *arena, int *count);
 
+/* Whether what a rank carries out apart starts in its loop over microbatches. */
+bool dtm_step_starts_in_loop(const dtm_module *rank, dtm_op op);
+
 /* Of a module after fuse or memory. `timeline` and `times`, its simulation under the stages' costs, are those of a pipeline;
  * NULL: it has none. */
 dtm_step_times dtm_step_predict(const dtm_module *module, const dtm_timeline *timeline, const dtm_timeline_times *times);
