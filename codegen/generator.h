@@ -40,6 +40,7 @@ typedef struct dtm_generator {
     dtm_kernel_text *kernels;
     size_t n_extents, cap_extents, n_sizes, cap_sizes, n_loops, cap_loops, n_buffers, cap_buffers, n_weights, cap_weights,
         n_inputs, cap_inputs, n_instructions, cap_instructions, n_start, cap_start, n_kernels, cap_kernels;
+    const int64_t *ends; /* by buffer: where it ends in any microbatch; NULL: not known yet */
     uint32_t *buffer_of; /* by value; 0: none yet */
     uint32_t *weight_of; /* by value: index + 1 */
     uint32_t step_state; /* buffer of seed and step, 0: none yet */

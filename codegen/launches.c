@@ -53,6 +53,7 @@ static int64_t end_of(const dtm_generator *g, const dtm_plan_buffer *buffer) {
 /* In two microbatches what is kept from call to call has the same bytes at no one time. */
 static bool overlap(const dtm_generator *g, uint32_t a, uint32_t b) {
     const dtm_plan_buffer *x = &g->buffers[a], *y = &g->buffers[b];
+    if (g->ends && (x->offset >= g->ends[b] || y->offset >= g->ends[a])) return false;
     if (!x->places || !y->places) return x->offset < end_of(g, y) && y->offset < end_of(g, x);
     int64_t x_end = own_end_of(g, x), y_end = own_end_of(g, y);
     bool alike = x->places == y->places && x->batch_stride == y->batch_stride;
@@ -306,8 +307,12 @@ static void find_waits_for(dtm_generator *g, const loops_around *around, size_t 
 
 void dtm_find_waits(dtm_generator *g) {
     loops_around *around = g->n_events ? find_loops(g) : NULL;
+    int64_t *ends = dtm_arena_alloc(g->arena, g->n_buffers * sizeof *ends);
+    for (size_t i = 0; around && i < g->n_buffers; i++) ends[i] = end_of(g, &g->buffers[i]);
+    g->ends = ends;
     for (size_t i = 0; around && i < g->n_instructions; i++)
         if (g->instructions[i].records) find_waits_for(g, around, i);
+    g->ends = NULL;
 }
 
 /* ---- steps ---- */

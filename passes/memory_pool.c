@@ -37,6 +37,8 @@ typedef struct bundle {
 /* What lies at the same bytes of a pool, one stay of a bundle after the other. */
 typedef struct lane {
     int64_t offset, end;
+    int64_t from, to;     /* of the stay that is next, INT64_MAX: there is none; stays are looked for in the order of the calls */
+    size_t next;
     const bundle *of;
     dtm_loop_stay *stays; /* one after the other */
     size_t count, capacity;
@@ -89,15 +91,15 @@ static bundles find_bundles(planner *p) {
 
 /* ---- places in a pool ---- */
 
-static bool is_busy(const lane *l, const dtm_loop_stay *s) {
-    size_t low = 0, high = l->count; /* those before low come before s ends */
-    if (l->stays[high - 1].from <= s->to) low = high; /* as it is mostly */
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (l->stays[middle].from <= s->to) low = middle + 1;
-        else high = middle;
-    }
-    return low && l->stays[low - 1].to >= s->from;
+static void look_at(lane *l, size_t stay) {
+    l->next = stay;
+    l->from = stay < l->count ? l->stays[stay].from : INT64_MAX;
+    l->to = stay < l->count ? l->stays[stay].to : INT64_MAX;
+}
+
+static bool is_busy(lane *l, const dtm_loop_stay *s) {
+    while (l->to < s->from) look_at(l, l->next + 1);
+    return l->from <= s->to;
 }
 
 static int64_t lowest_free(const pool *p, const bundle *b, const dtm_loop_stay *s) {
@@ -113,10 +115,12 @@ static void put(pool *p, const bundle *b, const dtm_loop_stay *stay, int64_t at)
     for (size_t k = i; k-- && p->lanes[k].offset == at;)
         if (p->lanes[k].of == b) {
             DTM_PUSH(p->arena, p->lanes[k].stays, p->lanes[k].count, p->lanes[k].capacity, *stay);
+            look_at(&p->lanes[k], p->lanes[k].next);
             return;
         }
     lane made = {.offset = at, .end = at + b->bytes, .of = b};
     DTM_PUSH(p->arena, made.stays, made.count, made.capacity, *stay);
+    look_at(&made, 0);
     DTM_PUSH(p->arena, p->lanes, p->count, p->capacity, made);
     memmove(p->lanes + i + 1, p->lanes + i, (p->count - 1 - i) * sizeof made);
     p->lanes[i] = made;
@@ -124,6 +128,7 @@ static void put(pool *p, const bundle *b, const dtm_loop_stay *stay, int64_t at)
 
 /* In the order of the calls. */
 static void fill(pool *p, bundle **some, size_t count) {
+    for (size_t i = 0; i < p->count; i++) look_at(&p->lanes[i], 0);
     for (;;) {
         bundle *next = NULL;
         for (size_t i = 0; i < count; i++)

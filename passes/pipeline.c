@@ -51,7 +51,7 @@ static bool run_one(dtm_module *module, const dtm_pass_row *pass, const dtm_pipe
         module->ranks[i]->after = module->after;
         dtm_module_compact(module->ranks[i]);
     }
-    if (!options->prove_last) good = good && schedule_prove(module); /* what a pass moves, it moves on one rank */
+    if (!options->unproved) good = good && schedule_prove(module); /* what a pass moves, it moves on one rank */
     if (good && options->verify && !dtm_module_verify(module)) {
         dtm_note(context, (dtm_span){0, 0, 0}, "the pass `%s` left this", pass->name);
         good = false;
@@ -77,7 +77,7 @@ bool dtm_pipeline_run(dtm_module *module, const dtm_pipeline_options *options) {
     if (module->after)
         for (size_t i = 0; i < dtm_n_passes; i++)
             if (strcmp(dtm_passes[i].name, dtm_string_text(module->context, module->after)) == 0) first = i + 1;
-    if (!options->prove_last && !schedule_prove(module)) return false; /* of a dump, perhaps edited */
+    if (!options->unproved && !schedule_prove(module)) return false; /* of a dump, perhaps edited */
     for (size_t i = first; i < dtm_n_passes; i++) {
         if (dtm_passes[i].run == dtm_pass_stage && module->settings.pipeline.present && !module->choice) {
             bool compiled = !options->verify && !options->validate && !options->after && !stops_before(options, "memory");
@@ -92,5 +92,5 @@ bool dtm_pipeline_run(dtm_module *module, const dtm_pipeline_options *options) {
         if (options->after) options->after(module, dtm_passes[i].name, options->state);
         if (options->until && strcmp(options->until, dtm_passes[i].name) == 0) break;
     }
-    return !options->prove_last || schedule_prove(module);
+    return true;
 }

@@ -20,7 +20,7 @@ typedef struct dtm_pipeline_options {
     bool verify;        /* the verifier after every pass */
     bool validate;      /* the interpreter before and after every pass; implies small sizes */
     uint64_t seed;      /* of the random inputs for validate */
-    bool prove_last;    /* the timeline is proved after the last pass that is run; else after every one */
+    bool unproved;      /* the timeline is not proved after every pass: whoever runs them does so at the end */
     void (*after)(dtm_module *module, const char *pass, void *state); /* called after every pass; may be NULL */
     void *state;
 } dtm_pipeline_options;

@@ -23,7 +23,7 @@ typedef struct dtm_stage_choice {
     const int64_t *copies;               /* by stage */
     const dtm_timeline_answer *searched; /* schedule = auto: how it was found; else NULL */
     bool careful;                        /* to be compiled within the memory there is; else as if it were without end */
-    int fullest;                         /* if so: of the ranks that needed more than that the one that needed most; -1: none did */
+    int fullest;                         /* the rank that is thought to need most; -1: it is known that all have room, or not known */
     const dtm_stage_result *tried;       /* once it stands, of `auto`: what was compiled, in that order */
     int n_tried;
 } dtm_stage_choice;
@@ -36,10 +36,9 @@ void dtm_stage_chooser_destroy(dtm_stage_chooser *chooser);
 /* The choice by all that is known, in the context's arena; NULL after an error (E0907: by `auto` no timeline was found that fits).
  * `stands`: no other can be better; else it is to be tried, and asked for again. */
 const dtm_stage_choice *dtm_stage_choose(dtm_stage_chooser *chooser, bool *stands);
-/* What a choice came to: bytes of each rank's arena (NULL: it could not be compiled), and seconds of a step by the machine model.
- * Whether it stands as it was compiled, and is the best so far. */
-bool dtm_stage_tried(dtm_stage_chooser *chooser, const dtm_stage_choice *choice, const double *arena, double step);
-/* A choice that is to be compiled with care does not fit with nothing started ahead either. */
-void dtm_stage_tried_in_vain(dtm_stage_chooser *chooser, const dtm_stage_choice *choice);
+/* What a choice came to: bytes of each rank's arena (NULL: it could not be compiled, or it was known before that it does not fit), and
+ * seconds of a step by the machine model. `vain`: the fullest rank has not the room for it with nothing started ahead either. Whether it
+ * stands as it was compiled, and is the best so far. */
+bool dtm_stage_tried(dtm_stage_chooser *chooser, const dtm_stage_choice *choice, const double *arena, double step, bool vain);
 
 #endif

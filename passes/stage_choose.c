@@ -112,7 +112,7 @@ static dtm_arena *arena_of(const dtm_stage_chooser *c) { return dtm_context_aren
 static dtm_stage_choice *new_choice(const dtm_stage_chooser *c, const dtm_timeline *timeline, int stages, int chunks, int64_t **copies) {
     dtm_stage_choice *choice = dtm_arena_alloc(arena_of(c), sizeof *choice);
     *copies = dtm_arena_alloc(arena_of(c), (size_t)stages * sizeof **copies);
-    *choice = (dtm_stage_choice){.timeline = timeline, .n_stages = stages, .chunks = chunks, .copies = *copies};
+    *choice = (dtm_stage_choice){.timeline = timeline, .n_stages = stages, .chunks = chunks, .copies = *copies, .fullest = -1};
     return choice;
 }
 
@@ -167,7 +167,7 @@ static const dtm_stage_choice *choose_cut(dtm_stage_chooser *c, bool *stands) {
     int64_t *copies;
     stage_advice advice = stage_line_next(&c->line, arena_of(c), &copies);
     dtm_stage_choice *choice = dtm_arena_alloc(arena_of(c), sizeof *choice);
-    *choice = (dtm_stage_choice){.timeline = c->timeline, .n_stages = c->line.s.count, .chunks = c->line.s.chunks, .copies = copies};
+    *choice = (dtm_stage_choice){.timeline = c->timeline, .n_stages = c->line.s.count, .chunks = c->line.s.chunks, .copies = copies, .fullest = -1};
     *stands = advice != STAGE_TRY;
     c->current = &c->line;
     const trial *known = tried(c, choice);
@@ -188,6 +188,9 @@ static const dtm_stage_choice *choice_of_answer(const dtm_stage_chooser *c, cons
         first = next;
     }
     choice->searched = answer;
+    choice->fullest = 0;
+    for (int r = 1; r < order->ranks; r++)
+        if (answer->times->rank[r].memory > answer->times->rank[choice->fullest].memory) choice->fullest = r;
     return choice;
 }
 
@@ -247,7 +250,7 @@ static int most_rivals(const dtm_stage_chooser *c) { return 1 + 24 / c->s.n_rank
 static bool is_hopeful(const dtm_stage_chooser *c, double time) {
     const trial *open = best_open(c), *best = open ? open : best_tried(c);
     if (!best || time < model_time(best)) return true;
-    double until = near_enough * model_time(best);
+    double until = fmax(near_enough * model_time(best), best->step); /* what the model leaves out may be much of a step */
     int seen = 0;
     for (int i = 0; i < c->n_trials; i++) {
         const trial *t = &c->trials[i];
@@ -285,11 +288,23 @@ static rival *rival_of(dtm_stage_chooser *c, const dtm_timeline_published *p) {
     return r;
 }
 
-/* Whether it is open of a cut of the line if it fits: the next one depends on that. */
-static bool waits(const dtm_stage_chooser *c, const rival *r) {
+/* The cut of a line of which it is open whether it fits, or NULL: the next one depends on that. */
+static const trial *open_of(const dtm_stage_chooser *c, const rival *r) {
     for (int i = 0; i < c->n_trials; i++)
-        if (c->trials[i].open && c->trials[i].line == &r->line) return true;
-    return false;
+        if (c->trials[i].open && c->trials[i].line == &r->line) return &c->trials[i];
+    return NULL;
+}
+
+/* One of which it has to be known whether it fits: it is quicker than what does, or a cut that its line has next may be, if it does not.
+ * NULL: there is none. */
+static const trial *to_settle(const dtm_stage_chooser *c) {
+    const trial *found = best_open(c), *best = best_tried(c);
+    for (int i = 0; !found && i < DTM_TIMELINE_RIVALS; i++) {
+        const rival *r = &c->rivals[i];
+        const trial *open = r->begun ? open_of(c, r) : NULL;
+        if (open && r->quickest < fmin(model_time(open), model_time(best)) * (1 - 1e-6)) found = open;
+    }
+    return found;
 }
 
 /* The cut that a line has next; NULL: it is over, or it is not known yet. */
@@ -315,8 +330,9 @@ static double time_of(const dtm_stage_choice *choice) { return choice->searched-
 
 /* The next cut of a published schedule: the one that the search has seen, or else of its line. */
 static const dtm_stage_choice *next_cut(dtm_stage_chooser *c, rival *r, const dtm_timeline_published *p) {
-    if (r->over || waits(c, r)) return NULL;
-    const dtm_stage_choice *next = (c->memory > 0 && p->memory > c->memory) || !is_hopeful(c, p->time) ? NULL : choice_of_published(c, p);
+    if (r->over || open_of(c, r)) return NULL;
+    bool first = !r->cut && !r->line.n_seen && (c->memory <= 0 || p->memory <= c->memory) && is_hopeful(c, p->time);
+    const dtm_stage_choice *next = first ? choice_of_published(c, p) : NULL;
     if (next && tried(c, next)) next = NULL;
     if (!next) {
         next = cut_of_line(c, r, p);
@@ -374,9 +390,8 @@ static const dtm_stage_choice *choose_timeline(dtm_stage_chooser *c, bool *stand
     if (next) c->latest = c->n_trials;
     if (!next) next = next_rival(c);
     if (next) return next;
-    const trial *open = best_open(c);
+    const trial *open = to_settle(c), *best = best_tried(c);
     if (open) return with_care(c, open);
-    const trial *best = best_tried(c);
     *stands = true;
     if (best) return with_results(c, best);
     double least = INFINITY;
@@ -471,13 +486,14 @@ static bool settled(dtm_stage_chooser *c, trial *t) {
     return !c->automatic || !best_tried(c) || best_tried(c) == t; /* of cuts the last is the best */
 }
 
-bool dtm_stage_tried(dtm_stage_chooser *c, const dtm_stage_choice *choice, const double *arena, double step) {
+bool dtm_stage_tried(dtm_stage_chooser *c, const dtm_stage_choice *choice, const double *arena, double step, bool vain) {
     trial *t = choice->careful ? tried(c, choice) : &c->trials[c->n_trials++];
     if (!choice->careful) *t = (trial){.choice = choice, .line = c->current};
-    t->step = step;
-    set_arena(c, t, arena);
+    if (!choice->careful || !vain) { /* else it is as it was tried before */
+        t->step = step;
+        set_arena(c, t, arena);
+    }
     t->open = !choice->careful && (!arena || t->most > ROOMY * c->room);
+    if (vain && t->most > c->room) t->open = false;
     return !t->open && settled(c, t);
 }
-
-void dtm_stage_tried_in_vain(dtm_stage_chooser *c, const dtm_stage_choice *choice) { settled(c, tried(c, choice)); }

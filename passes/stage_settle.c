@@ -15,23 +15,23 @@ static void set_roomy(dtm_module *module, bool roomy) {
 /* The program with its stages so, through a pass. False after an error. */
 static bool run_until(dtm_module *tried, const char *pass, bool roomy) {
     set_roomy(tried, roomy);
-    bool good = dtm_pipeline_run(tried, &(dtm_pipeline_options){.until = pass, .prove_last = true});
+    bool good = dtm_pipeline_run(tried, &(dtm_pipeline_options){.until = pass, .unproved = true});
     set_roomy(tried, false);
     return good;
 }
 
 /* Passes ask again and again whether a rank still has the memory for what they would do, and place everything to know. Most programs
- * have it, so it is done without asking first. Where that came to too much it is done with care, unless the rank that was fullest has not
- * the room for what there is before anything is started ahead. *vain: it has not. */
+ * have it, so it is done without asking first. Where that came to too much it may be done with care, but not if the rank that is fullest has
+ * not the room for what there is before anything is started ahead. *vain: it has not. */
 static dtm_module *compiled(const dtm_module *module, const dtm_stage_choice *choice, bool *vain) {
     dtm_module *tried = dtm_module_clone(module);
     bool good = true;
     tried->choice = choice;
-    if (choice->careful && choice->fullest >= 0) {
-        good = run_until(tried, "fuse_collectives", false);
+    if (choice->fullest >= 0 && isfinite(dtm_room_of(module))) {
+        good = run_until(tried, "fuse_collectives", !choice->careful);
         *vain = good && !dtm_fits_in(tried->ranks[choice->fullest], dtm_room_of(module));
     }
-    if (good && !*vain && run_until(tried, "memory", !choice->careful)) return tried;
+    if (good && !(*vain && choice->careful) && run_until(tried, "memory", !choice->careful) && dtm_pipeline_prove(tried)) return tried;
     dtm_module_destroy(tried);
     return NULL;
 }
@@ -46,8 +46,7 @@ static dtm_module *try_choice(const dtm_module *module, dtm_stage_chooser *choos
         for (size_t r = 0; r < tried->n_ranks; r++) bytes[r] = (double)tried->ranks[r]->arena_bytes;
         step = dtm_step_seconds(tried);
     }
-    *best = !vain && dtm_stage_tried(chooser, choice, bytes, step);
-    if (vain) dtm_stage_tried_in_vain(chooser, choice);
+    *best = dtm_stage_tried(chooser, choice, bytes, step, vain);
     dtm_arena_destroy(arena);
     return tried;
 }

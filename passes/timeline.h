@@ -115,7 +115,7 @@ typedef struct dtm_timeline_times {
     double worst_bubble; /* of the rank that is idle most */
     double exposed, memory; /* of the rank that has most */
     double communication;   /* the same of `exposed` and `links` together */
-    int waiting;         /* the most messages of one channel (source, destination, F or B) made and not yet in use */
+    int waiting;         /* by dtm_timeline_count_messages: the most messages of one channel (source, destination, F or B) made and not yet in use */
     int slots;           /* the same, made and not yet used up: receive buffers with which no send ever waits */
     bool stuck;          /* the ranks wait for each other: times are those until then */
     const char *time_unit, *memory_unit; /* NULL; drawings name what whoever sets them says that figures are in */
@@ -125,6 +125,8 @@ typedef struct dtm_timeline_times {
  * as its message arrives (timeline_clock.c). In a timeline with groups a rank waits for all messages of a group, each of which moves
  * when both sides have come to it. The arrays live in the arena. With slots and buffers the timeline is one that is proved. */
 dtm_timeline_times *dtm_timeline_simulate(dtm_arena *arena, const dtm_timeline *timeline, const dtm_timeline_costs *costs);
+/* Sets `waiting` and `slots` of a simulation that came to its end; it takes as long as that. */
+void dtm_timeline_count_messages(const dtm_timeline *timeline, dtm_timeline_times *times);
 
 /* ---- timeline_prove.c: that it is right before it runs ---- */
 

@@ -186,8 +186,9 @@ static size_t channel(const simulation *s, int from, int to, bool forward, bool 
 }
 
 /* The ranks whose results a rank uses: at most two a chunk. */
-static void count_messages(simulation *s, dtm_arena *arena) {
-    const dtm_timeline *t = s->timeline;
+void dtm_timeline_count_messages(const dtm_timeline *t, dtm_timeline_times *times) {
+    dtm_arena *arena = dtm_arena_create();
+    const simulation simulated = {t, NULL, times}, *s = &simulated;
     size_t longest = 0;
     for (int r = 0; r < t->ranks; r++) longest = t->order[r].count > longest ? t->order[r].count : longest;
     event *events = dtm_arena_alloc(arena, 4 * longest * sizeof *events + sizeof *events);
@@ -207,6 +208,7 @@ static void count_messages(simulation *s, dtm_arena *arena) {
                 if (slots > s->times->slots) s->times->slots = slots;
             }
     }
+    dtm_arena_destroy(arena);
 }
 
 /* ---- all of it ---- */
@@ -247,8 +249,5 @@ dtm_timeline_times *dtm_timeline_simulate(dtm_arena *arena, const dtm_timeline *
     s.times->n_sums = costs->n_sums;
     timeline_clock(timeline, costs, s.times);
     sum_up(&s);
-    dtm_arena *scratch = dtm_arena_create();
-    if (!s.times->stuck) count_messages(&s, scratch);
-    dtm_arena_destroy(scratch);
     return s.times;
 }

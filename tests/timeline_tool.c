@@ -190,6 +190,7 @@ static void print_times(const dtm_timeline *t, const options *o) {
         printf("%s\tDEADLOCK\n", t->name);
         return;
     }
+    dtm_timeline_count_messages(t, times);
     double least = 1e300, most = 0, span = 0;
     for (int r = 0; r < t->ranks; r++) {
         const dtm_rank_times *rank = &times->rank[r];

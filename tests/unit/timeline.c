@@ -145,6 +145,7 @@ static void test_times_line(const char *line) {
     dtm_timeline_costs costs = recorded_costs(arena, t, f, b, w, fb, message, scale);
     dtm_timeline_times *times = dtm_timeline_simulate(arena, t, &costs);
     CHECK(!times->stuck && near(times->makespan, makespan), "%s: %g", line, times->makespan);
+    dtm_timeline_count_messages(t, times);
     double idle_least = INFINITY, idle_most = 0, span_most = 0;
     const char *at = peaks;
     for (int r = 0; fields == 13 && r < t->ranks; r++, at = strchr(at, ',') ? strchr(at, ',') + 1 : at) {
@@ -310,7 +311,8 @@ static void test_grid(void) {
                         dtm_timeline_proof proof;
                         CHECK(dtm_timeline_prove(context, arena, t, &costs, NULL, &proof), "%s P=%d M=%d V=%d", name, p, m, v);
                         dtm_timeline_times *times = dtm_timeline_simulate(arena, t, &costs);
-                        CHECK(!times->stuck && times->slots <= proof.ample && proof.slots <= proof.ample,
+                        dtm_timeline_count_messages(t, times);
+                        CHECK(!times->stuck && (p == 1 || times->slots > 0) && times->slots <= proof.ample && proof.slots <= proof.ample,
                               "%s P=%d M=%d V=%d: %d %d %d", name, p, m, v, times->slots, proof.slots, proof.ample);
                         for (int r = 0; r < p; r++) CHECK(proof.rank[r].kept == times->rank[r].kept, "%s: memory", name);
                         dtm_text text = {arena, NULL, 0, 0};
@@ -759,6 +761,7 @@ static void test_random(int rounds) {
         CHECK(holds == (dtm_error_count(context) == 0), "round %d: an error exactly where it does not hold", round);
         if (holds) {
             dtm_timeline_times *times = dtm_timeline_simulate(arena, t, &costs);
+            dtm_timeline_count_messages(t, times);
             CHECK(times->slots <= proof.ample && proof.slots <= proof.ample, "round %d: slots %d %d %d", round, times->slots,
                   proof.slots, proof.ample);
             for (int r = 0; r < t->ranks; r++) CHECK(proof.rank[r].kept == times->rank[r].kept, "round %d: memory", round);
