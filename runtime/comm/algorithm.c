@@ -122,6 +122,8 @@ int64_t dtm_collective_rounds(dtm_collective_kind kind, dtm_algorithm algorithm,
     case DTM_ALGORITHM_DOUBLING:
     case DTM_ALGORITHM_TREE:
         return log2_ceil(group_size);
+    case DTM_ALGORITHM_PAIRWISE: /* a reduce_scatter has room for two that come in */
+        return kind == DTM_COLLECTIVE_REDUCE_SCATTER ? group_size / 2 : 1;
     default:
         return 1;
     }
@@ -136,7 +138,7 @@ int64_t dtm_collective_scratch_of(dtm_collective_kind kind, dtm_algorithm algori
         if (algorithm == DTM_ALGORITHM_GATHER) return dtm_bytes_times(dtm_bytes_times(group_size, counts->own), element_bytes);
         block = algorithm == DTM_ALGORITHM_RING ? ring_block(counts->own, group_size, 0) : counts->own;
     } else if (kind == DTM_COLLECTIVE_REDUCE_SCATTER) {
-        if (algorithm == DTM_ALGORITHM_PAIRWISE) return 3 * counts->own * element_bytes;
+        if (algorithm == DTM_ALGORITHM_PAIRWISE) return (group_size == 2 ? 1 : 2) * counts->own * element_bytes;
         block = whole_blocks = counts->largest;
     }
     /* Two segments in which to receive; a reduce_scatter also keeps the partial sum that it passes on. */

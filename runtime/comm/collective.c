@@ -211,6 +211,14 @@ static bool all_reduce_doubling(dtm_group *group, reducer reduce, const char *in
     return true;
 }
 
+/* The k-th message of a rank goes to the k-th rank after it, once the one before has left: so one comes to each rank at a time, and none
+ * waits for a rank that another sends to. */
+static bool send_in_turn(dtm_group *group, int to, const void *data, int64_t bytes, dtm_status *status) {
+    dtm_request *sends = dtm_lane(group)->requests + group->size;
+    return dtm_wait(group, &sends[modulo(to - 1, group->size)], 1, status) &&
+           dtm_send_start(group, to, data, bytes, &sends[to], status);
+}
+
 /* Posts a receive of bytes[i] from each member i at receive[i], and sends to each; blocks of size 0 are passed over. */
 static bool talk_to_all(dtm_group *group, const char *send, const int64_t *send_bytes, bool same_to_all, char *receive,
                         const int64_t *receive_bytes, dtm_status *status) {
@@ -220,14 +228,13 @@ static bool talk_to_all(dtm_group *group, const char *send, const int64_t *send_
     for (int i = 0; i < n; at += receive_bytes[i], i++)
         if (i != me && !dtm_receive_start(group, i, receive + at, receive_bytes[i], &dtm_lane(group)->requests[i], status))
             return false;
-    /* Each rank begins with the one after it, so that not all send to the same at first. */
     at = same_to_all ? 0 : offset_of(send_bytes, me);
     for (int k = 1, to = me; k < n; k++) {
         at += same_to_all ? 0 : send_bytes[to];
         to = (to + 1) % n;
         if (to == 0) at = 0;
         int64_t bytes = same_to_all ? send_bytes[me] : send_bytes[to];
-        if (!dtm_send_start(group, to, send + at, bytes, &dtm_lane(group)->requests[n + to], status)) return false;
+        if (!send_in_turn(group, to, send + at, bytes, status)) return false;
     }
     return dtm_wait(group, dtm_lane(group)->requests, 2 * n, status);
 }
@@ -246,8 +253,7 @@ static bool all_reduce_gather(dtm_group *group, reducer reduce, const char *inpu
     }
     for (int k = 1; k < n; k++) {
         int to = (group->index + k) % n;
-        if (!dtm_send_start(group, to, gathered + group->index * bytes, bytes, &dtm_lane(group)->requests[n + to], status))
-            return false;
+        if (!send_in_turn(group, to, gathered + group->index * bytes, bytes, status)) return false;
     }
     if (!dtm_wait(group, dtm_lane(group)->requests, 2 * n, status)) return false;
     int first = dtm_fault(38) ? group->index : 0;
@@ -340,31 +346,24 @@ static bool reduce_scatter_ring(dtm_group *group, reducer reduce, dtm_algorithm 
     return true;
 }
 
-/* Every rank sends each block straight to its owner, who adds them in the ranks' order, two receives ahead. */
+/* Every rank sends each block straight to its owner, the next rank's first; who adds them to its own in the order in which they come,
+ * two receives ahead. */
 static bool reduce_scatter_pairwise(dtm_group *group, reducer reduce, const char *input, char *output,
                                     const int64_t *counts, char *scratch, dtm_status *status) {
     int n = group->size, me = group->index;
     int64_t bytes = reduce.element_bytes, block = counts[me] * bytes;
-    char *own = scratch + 2 * block;
     dtm_request *sends = dtm_lane(group)->requests + n, *receives = dtm_lane(group)->requests;
     for (int i = 0; i < 2 * n; i++) dtm_lane(group)->requests[i].done = 1;
-    copy(group, own, input + offset_of(counts, me) * bytes, block);
-    for (int k = 1; k < n; k++) {
-        int to = (me + k) % n;
-        const char *from = input + offset_of(counts, to) * bytes;
-        if (!dtm_send_start(group, to, from, counts[to] * bytes, &sends[to], status)) return false;
-    }
-    for (int i = 0; i < n + 2; i++) {
-        int done = i - 2;
-        if (done >= 0) {
-            const char *term = done == me ? own : scratch + (done % 2) * block;
+    copy(group, output, input + offset_of(counts, me) * bytes, block);
+    for (int k = 1; k < n + 2; k++) {
+        int done = modulo(me - k + 2, n), from = modulo(me - k, n), to = (me + k) % n;
+        if (k > 2) {
             if (!dtm_wait(group, &receives[done], 1, status)) return false;
-            if (done == 0)
-                copy(group, output, term, block);
-            else
-                reduce.apply(output, output, term, counts[me]);
+            reduce.apply(output, output, scratch + (k - 1) % 2 * block, counts[me]);
         }
-        if (i < n && i != me && !dtm_receive_start(group, i, scratch + (i % 2) * block, block, &receives[i], status))
+        if (k >= n) continue;
+        if (!dtm_receive_start(group, from, scratch + (k - 1) % 2 * block, block, &receives[from], status) ||
+            !send_in_turn(group, to, input + offset_of(counts, to) * bytes, counts[to] * bytes, status))
             return false;
     }
     return dtm_wait(group, sends, n, status);

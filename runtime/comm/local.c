@@ -25,13 +25,18 @@ typedef struct queue {
     dtm_request *first, **last;
 } queue;
 
+/* A way into or out of a rank, when it is taken: from .. to, in order. */
+typedef struct port {
+    double (*taken)[2];
+    size_t count, capacity;
+} port;
+
 typedef struct mailbox {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* this rank's wait may go on */
     queue sends, receives;  /* posted to this rank; posted by it */
     _Atomic int copying;    /* messages of this rank, sent or received, that have been matched and are not done */
-    /* When the ports of this rank to its node, and to the network, are free; with the world's lock. */
-    double out_free[2], in_free[2];
+    port out[2], in[2];     /* to and from its node, and the network; with the world's lock */
 } mailbox;
 
 typedef struct world {
@@ -140,19 +145,49 @@ static bool on_one_node(const dtm_links *links, int a, int b) {
     return a / links->devices_per_node == b / links->devices_per_node;
 }
 
-/* When the message is out of its sender, and when it is with its receiver. */
-static void schedule(world *w, const dtm_links *links, dtm_request *send, const dtm_request *receive, double *sent,
+/* From when on, not before t, a port is free for so long. */
+static double free_from(const port *p, double t, double seconds) {
+    for (size_t i = 0; i < p->count; i++)
+        if (p->taken[i][0] < t + seconds && t < p->taken[i][1]) t = p->taken[i][1];
+    return t;
+}
+
+static bool take(port *p, double now, double from, double to) {
+    size_t past = 0;
+    while (past < p->count && p->taken[past][1] <= now) past++;
+    memmove(p->taken, p->taken + past, (p->count -= past) * sizeof *p->taken);
+    if (p->count == p->capacity) {
+        size_t capacity = 2 * p->capacity + 8;
+        double(*taken)[2] = realloc(p->taken, capacity * sizeof *taken);
+        if (!taken) return false;
+        p->taken = taken;
+        p->capacity = capacity;
+    }
+    size_t at = p->count++;
+    for (; at > 0 && p->taken[at - 1][0] > from; at--) memcpy(p->taken[at], p->taken[at - 1], sizeof *p->taken);
+    p->taken[at][0] = from;
+    p->taken[at][1] = to;
+    return true;
+}
+
+/* When the message is out of its sender, and when it is with its receiver. It has both ports for itself as long as its bytes take, as
+ * soon as both are free for so long: where it waits for one, others may use the other meanwhile. false: out of memory. */
+static bool schedule(world *w, const dtm_links *links, dtm_request *send, const dtm_request *receive, double *sent,
                      double *arrived) {
-    *sent = *arrived = dtm_comm_now();
+    bool ok = true;
+    double now = *sent = *arrived = dtm_comm_now();
     if (links && send->owner != receive->owner) {
         bool node = on_one_node(links, send->owner, receive->owner);
-        double bandwidth = node ? links->node_bandwidth : links->network_bandwidth;
+        double seconds = (double)send->bytes / (node ? links->node_bandwidth : links->network_bandwidth), before;
+        port *out = &w->boxes[send->owner].out[!node], *in = &w->boxes[receive->owner].in[!node];
         pthread_mutex_lock(&w->lock);
-        double *out = &w->boxes[send->owner].out_free[!node], *in = &w->boxes[receive->owner].in_free[!node];
-        if (*out > *sent) *sent = *out;
-        if (*in > *sent) *sent = *in;
+        do {
+            before = *sent;
+            *sent = free_from(in, free_from(out, *sent, seconds), seconds);
+        } while (*sent > before);
         send->started = *sent;
-        *out = *in = *sent += (double)send->bytes / bandwidth;
+        *sent += seconds;
+        ok = take(out, now, send->started, *sent) && take(in, now, send->started, *sent);
         pthread_mutex_unlock(&w->lock);
         *arrived = *sent + (node ? links->node_latency : links->network_latency);
     }
@@ -164,6 +199,7 @@ static void schedule(world *w, const dtm_links *links, dtm_request *send, const 
         *sent += w->options.delay * (double)(x >> 32) * 0x1p-32;
         *arrived += w->options.delay * (double)(uint32_t)x * 0x1p-32;
     }
+    return ok;
 }
 
 /* The request may be gone as soon as done is seen, so its owner is read before. */
@@ -196,18 +232,15 @@ static bool deliver(world *w, dtm_request *send, dtm_request *receive, dtm_statu
     }
     double sent, arrived;
     bool linked = w->options.links && send->linked && receive->linked, at_once = !linked && w->options.delay <= 0;
-    bool moves = !send->pretends || !receive->pretends;
-    if (moves && w->options.delay > 0) {
-        if (!keep_bytes(send, send->data) || !keep_bytes(receive, send->data)) {
-            dtm_status_fail(status, "out of memory for a message of %lld bytes", (long long)send->bytes);
-            w->boxes[send->owner].copying--;
-            w->boxes[receive->owner].copying--;
-            return false;
-        }
-    } else if (moves) {
-        memcpy(receive->data, send->data, (size_t)send->bytes);
+    bool moves = !send->pretends || !receive->pretends, kept = moves && w->options.delay > 0;
+    if ((kept && (!keep_bytes(send, send->data) || !keep_bytes(receive, send->data))) ||
+        !schedule(w, linked ? w->options.links : NULL, send, receive, &sent, &arrived)) {
+        dtm_status_fail(status, "out of memory for a message of %lld bytes", (long long)send->bytes);
+        w->boxes[send->owner].copying--;
+        w->boxes[receive->owner].copying--;
+        return false;
     }
-    schedule(w, linked ? w->options.links : NULL, send, receive, &sent, &arrived);
+    if (moves && !kept) memcpy(receive->data, send->data, (size_t)send->bytes);
     complete(w, send, sent, at_once);
     complete(w, receive, arrived, at_once);
     return true;
@@ -421,6 +454,7 @@ static void world_destroy(world *w) {
         dtm_comm_release(&w->comms[i]);
         pthread_mutex_destroy(&w->boxes[i].lock);
         pthread_cond_destroy(&w->boxes[i].changed);
+        for (int link = 0; link < 2; link++) free(w->boxes[i].out[link].taken), free(w->boxes[i].in[link].taken);
     }
     free(w->boxes);
     free(w->comms);
