@@ -39,6 +39,7 @@ void dtm_lower_collective(dtm_generator *g, dtm_op op) {
         if (bytes[i] > 0) at += dtm_storage_round(bytes[i]);
     }
     if (apart && dtm_workspace_copies(module_of(g), op) > 1) made.stage_stride = dtm_storage_round(dtm_workspace_bytes(module_of(g), op));
+    if (staging.in_place) made.stage_out = made.stage_in;
     if (staging.in_result) made.stage_in = DTM_PLAN_IN_OUTPUT;
     if (staging.handed_on) made.stage_in = made.stage_out = DTM_PLAN_HANDED_ON;
     made.hands_on = dtm_handed_on_to(module_of(g), op) != 0;

@@ -297,7 +297,7 @@ static int64_t copies_sent(const dtm_module *module, const dtm_op_data *op, cons
 
 dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = &module->ops[op];
-    dtm_staging staging = {0, 0, false, false};
+    dtm_staging staging = {.in_bytes = 0};
     for (uint32_t i = 0; i < data->n_operands; i++) {
         staging.in_bytes += dtm_local_bytes_max(module, module->values[data->operands[i]].type) *
                             copies_sent(module, data, dtm_value_type(module, data->operands[i]),
@@ -305,6 +305,8 @@ dtm_staging dtm_staging_of(const dtm_module *module, dtm_op op) {
         staging.out_bytes += dtm_local_bytes_max(module, module->values[data->results[i]].type);
     }
     staging.handed_on = data->n_operands > 1 && dtm_is_apart(module, op) && dtm_goes_on_from(module, op);
+    staging.in_place = data->n_operands > 1 && data->kind == DTM_OP_ALL_REDUCE;
+    if (staging.in_place) staging.out_bytes = 0;
     if (staging.handed_on) staging.in_bytes = staging.out_bytes = -1;
     if (data->n_operands > 1) return staging;
     const dtm_type_data *in = dtm_value_type(module, data->operands[0]), *out = dtm_value_type(module, data->results[0]);

@@ -84,6 +84,7 @@ int dtm_column_kept(const dtm_module *module, dtm_op op);
  * blocks in all: operand, result, and what is received. */
 typedef struct dtm_staging {
     int64_t in_bytes, out_bytes;
+    bool in_place;   /* what it makes comes where it has packed its operands; out_bytes is then 0 */
     bool in_result;  /* in_bytes is then -1 */
     bool handed_on;  /* both are then -1: it works where another has packed what it takes (dtm_goes_on_from) */
 } dtm_staging;

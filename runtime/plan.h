@@ -266,8 +266,8 @@ typedef struct dtm_plan_matmul {
  * A part lies in `stage_in`, `stage_out` packed row-major, members one after another; where stage_in (stage_out) is -1 it
  * is in place already: one tensor whose parts lie one after another in the order of members. What an exchange of one tensor
  * sends may be packed in the memory of its output (stage_in is then DTM_PLAN_IN_OUTPUT).
- * An all_reduce of several tensors may work where the one that it goes on from has packed what it makes (both are then
- * DTM_PLAN_HANDED_ON): that one is not unpacked.
+ * What an all_reduce of several tensors makes may come where it has packed them. It may work where the one that it goes on from has
+ * packed what that makes (both are then DTM_PLAN_HANDED_ON): that one is not unpacked.
  *
  * An exchange (all_to_all, also of `permute`) between layouts of which the input has copies on some axes of the group: r
  * sends to s only if r and s have the same coordinate on each axis of the group that does not split the input. */
