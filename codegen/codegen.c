@@ -3,6 +3,7 @@
 #include "codegen/generator.h"
 #include "ir/calls.h"
 #include "ir/fault.h"
+#include "ir/fills.h"
 
 #include <string.h>
 
@@ -205,6 +206,7 @@ static void lower_loop(dtm_generator *g, dtm_op op) {
     g->pending = 0;
     walk(g, dtm_op_get(module_of(g), op)->body);
     leave_carries(g, op);
+    g->needed = dtm_needed_after(module_of(g), g->needed, op);
     g->pending = before;
     g->phase = outside;
     if (outside != DTM_PLAN_UPDATE || !dtm_gather_launches(g, at)) dtm_end_repeat(g, at);
@@ -222,9 +224,16 @@ static segment *lower_segments(dtm_generator *g, dtm_region region, const dtm_lo
     for (size_t i = 0; i < count && !g->failed; i++) {
         dtm_op op = module_of(g)->regions[region].ops[i];
         segments[i].begin = (uint32_t)g->n_instructions;
-        g->aside = dtm_loop_is_paired(calls, op, false) ? dtm_workspace_of_pairs(module_of(g)) : 0;
+        dtm_order order = {0};
+        g->aside = dtm_workspace_aside(module_of(g), op);
+        if (dtm_loop_fills(calls, op)) {
+            order = dtm_order_of(module_of(g), g->arena);
+            g->order = &order;
+        }
         lower(g, op);
         g->aside = 0;
+        g->order = NULL;
+        g->needed = 0;
         segments[i].end = (uint32_t)g->n_instructions;
         for (uint32_t n = segments[i].begin; n < segments[i].end; n++) {
             if (g->instructions[n].kind == DTM_PLAN_RECEIVE) segments[i].receive = n;
@@ -234,11 +243,11 @@ static segment *lower_segments(dtm_generator *g, dtm_region region, const dtm_lo
     return segments;
 }
 
-/* Pairs of the same regions, of which one part is to begin. */
+/* Pairs of the same regions take one course. */
 typedef struct pair_kind {
     const dtm_op *regions;
     size_t count;
-    bool later;
+    dtm_pair_course course;
 } pair_kind;
 
 typedef struct pair_kinds {
@@ -246,17 +255,17 @@ typedef struct pair_kinds {
     size_t count, capacity;
 } pair_kinds;
 
-/* Whether the other part of the pair whose first call is of that number is to begin. */
-static bool begins_later(dtm_generator *g, const dtm_loop_calls *calls, size_t first, pair_kinds *kinds) {
+/* Of the pair whose first call is of that number. */
+static dtm_pair_course course_of(dtm_generator *g, const dtm_loop_calls *calls, size_t first, pair_kinds *kinds) {
     const dtm_loop_call *call = &calls->items[first];
     size_t count = call->end - call->begin + 1;
     dtm_op *regions = dtm_arena_alloc(g->arena, count * sizeof *regions);
     for (size_t i = 0; i < count; i++) regions[i] = calls->items[first + i].region;
     for (size_t i = 0; i < kinds->count; i++)
-        if (kinds->items[i].count == count && memcmp(kinds->items[i].regions, regions, count * sizeof *regions) == 0) return kinds->items[i].later;
-    pair_kind made = {regions, count, g->beginning(module_of(g), g->seconds, regions, count) == 1};
+        if (kinds->items[i].count == count && memcmp(kinds->items[i].regions, regions, count * sizeof *regions) == 0) return kinds->items[i].course;
+    pair_kind made = {regions, count, g->course(module_of(g), g->seconds, regions, count)};
     DTM_PUSH(g->arena, kinds->items, kinds->count, kinds->capacity, made);
-    return made.later;
+    return made.course;
 }
 
 static void lower_timeline(dtm_generator *g, dtm_op op) {
@@ -277,7 +286,11 @@ static void lower_timeline(dtm_generator *g, dtm_op op) {
                                                                   ? entry->call.end - entry->call.begin : 0),
                                    .task = DTM_TASK_LETTERS[task.kind], .chunk = task.chunk, .number = task.microbatch,
                                    .microbatch = entry->call.microbatch, .begin = s->begin, .end = s->end};
-        if (calls[i].pair && g->beginning) calls[i].later = begins_later(g, &schedule.calls, entry->call.begin, &kinds);
+        if (calls[i].pair && g->course) {
+            dtm_pair_course course = course_of(g, &schedule.calls, entry->call.begin, &kinds);
+            calls[i].later = course.later;
+            calls[i].fills = course.fills;
+        }
         calls[i].last = dtm_loop_call_is_last(&schedule.calls, &entry->call);
         if (entry->kind == DTM_LOOP_POST) calls[i].begin = s->receive;
         if (entry->kind == DTM_LOOP_WAIT) calls[i].begin = s->send;
@@ -403,11 +416,25 @@ static void lower(dtm_generator *g, dtm_op op) {
     }
 }
 
+/* One operator of what fills: its instructions need what those before it do, and more. */
+static void lower_filling(dtm_generator *g, dtm_op op) {
+    size_t at = g->n_instructions;
+    dtm_op needed = dtm_needed_of_input(module_of(g), g->order, op);
+    if (needed && (!g->needed || g->order->end[needed] > g->order->end[g->needed])) g->needed = needed;
+    uint32_t needs = g->needed ? g->ended[g->needed] : 0;
+    lower(g, op);
+    for (; at < g->n_instructions; at++)
+        if (!g->instructions[at].needs) g->instructions[at].needs = needs;
+}
+
 static void walk(dtm_generator *g, dtm_region region) {
     size_t at = g->n_instructions;
     for (size_t i = 0; i < module_of(g)->regions[region].n_ops && !g->failed; i++) {
-        lower(g, module_of(g)->regions[region].ops[i]);
-        lower_early(g, module_of(g)->regions[region].ops[i], at);
+        dtm_op op = module_of(g)->regions[region].ops[i];
+        if (g->order) lower_filling(g, op);
+        else lower(g, op);
+        lower_early(g, op, at);
+        g->ended[op] = (uint32_t)g->n_instructions;
     }
     settle_seconds(g, at);
 }
@@ -436,9 +463,11 @@ static void put_in_front(dtm_generator *g) {
     if (g->n_start) memcpy(all, g->start, g->n_start * sizeof *all);
     if (g->step_state) all[g->n_start] = step;
     if (g->n_instructions) memcpy(all + before, g->instructions, g->n_instructions * sizeof *all);
-    for (size_t i = before; i < before + g->n_instructions; i++)
+    for (size_t i = before; i < before + g->n_instructions; i++) {
+        if (all[i].needs) all[i].needs += (uint32_t)before;
         if (all[i].kind == DTM_PLAN_REPEAT || all[i].kind == DTM_PLAN_END) all[i].repeat.end += (uint32_t)before;
         else if (all[i].kind == DTM_PLAN_TIMELINE) move_timeline(&all[i].timeline, (uint32_t)before);
+    }
     g->instructions = all;
     g->n_instructions += before;
 }
@@ -453,6 +482,7 @@ static void generate(dtm_generator *g, dtm_module *module) {
     g->workspace = dtm_workspace_begin(module);
     g->aside = 0;
     if (dtm_loop_places_of(module, dtm_rank_loop(module), g->arena, &g->places)) dtm_broken("codegen", "places that were not verified");
+    g->ended = dtm_arena_alloc(g->arena, module->n_ops * sizeof *g->ended);
     g->event_of = dtm_arena_alloc(g->arena, module->n_ops * sizeof *g->event_of);
     g->apart_offset = dtm_arena_alloc(g->arena, module->n_ops * sizeof *g->apart_offset);
     g->apart = g->workspace - dtm_workspace_of_pairs(module) - dtm_workspace_of_apart(module, g->apart_offset);
@@ -488,7 +518,7 @@ bool dtm_codegen(dtm_module *module, const dtm_predictions *predicted, dtm_text 
         const dtm_module *own = module->n_ranks ? module->ranks[i] : module;
         g->seconds = predicted ? predicted->seconds(own, arena) : NULL;
         g->step_seconds = predicted ? predicted->step : 0;
-        g->beginning = predicted ? predicted->beginning : NULL;
+        g->course = predicted ? predicted->course : NULL;
         g->stage = i;
         g->n_stages = module->n_ranks;
         if (i) g->kernels = g[-1].kernels, g->n_kernels = g[-1].n_kernels, g->cap_kernels = g[-1].cap_kernels;

@@ -4,20 +4,19 @@
 #ifndef DTM_CODEGEN_H
 #define DTM_CODEGEN_H
 
-#include "ir/ir.h"
+#include "ir/fills.h"
 
 /* Seconds that one run of each operator, collective and fused region of a module takes on the program's machine (passes/cost.h). */
 typedef double *dtm_seconds_of(const dtm_module *module, dtm_arena *arena);
 
-/* Which part of a pair of calls is to begin by these seconds: 0, whose region is the first of `regions`, or 1, that of all others
- * (passes/stage_cost.h). */
-typedef int dtm_beginning_of(const dtm_module *module, const double *seconds, const dtm_op *regions, size_t count);
+/* How a pair of calls, that run these regions, goes by these seconds (ir/fills.h). */
+typedef dtm_pair_course dtm_course_of(const dtm_module *module, const double *seconds, const dtm_op *regions, size_t count);
 
 /* What the plan says of time beside what is done. */
 typedef struct dtm_predictions {
     dtm_seconds_of *seconds;
     double step; /* seconds of a step of all ranks (passes/step_time.h) */
-    dtm_beginning_of *beginning; /* NULL: the first */
+    dtm_course_of *course; /* of pairs; NULL: the first part begins, and nothing fills before its part comes to it */
 } dtm_predictions;
 
 /* `predicted` may be NULL: then the plan says 0 everywhere, and the first part of each pair begins. False after an error, which stands

@@ -49,14 +49,17 @@ typedef struct dtm_generator {
     int64_t apart;        /* where the workspaces of what is carried out apart begin */
     int64_t *apart_offset; /* by op: where in these its own begins */
     uint32_t n_events, *event_of; /* of these; by op: which, 0: none yet */
-    int64_t aside; /* how far before the workspace lies that of what is lowered: of the other part of pairs */
+    int64_t aside; /* how far before the workspace lies that of what is lowered: of the other part of pairs, and what fills */
+    uint32_t *ended; /* by op: the instruction after those that it was lowered to */
+    const dtm_order *order; /* of the operators, while what fills is lowered; else NULL */
+    dtm_op needed; /* of the input gradient, by what has been lowered of what fills (ir/fills.h); 0: nothing */
     int64_t workspace;   /* offset of the workspace in the arena */
     int64_t update_chunks;   /* bytes given out of what lies behind the workspace for sums of the update */
     int64_t workspace_bytes; /* behind it lies what a program makes once */
     int64_t step_bytes;  /* bytes after it that seed and step take */
     const double *seconds; /* by operator, of one run; NULL: not predicted */
     double step_seconds; /* of a step */
-    dtm_beginning_of *beginning; /* of pairs; NULL: the first part */
+    dtm_course_of *course; /* of pairs; NULL: not predicted */
     double pending; /* seconds of operators lowered that no instruction has yet */
     size_t stage, n_stages; /* of a pipeline: the coordinate that this plan is of, and how many plans there are; 0: no pipeline */
 } dtm_generator;

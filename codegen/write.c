@@ -210,8 +210,8 @@ static void write_timeline(dtm_text *out, const dtm_plan_timeline *t) {
     dtm_text_printf(out, ".timeline = {%u, %u, %u, (const dtm_plan_call[]){", t->loop, t->end, t->n_calls);
     for (uint32_t i = 0; i < t->n_calls; i++) {
         const dtm_plan_call *c = &t->calls[i];
-        dtm_text_printf(out, "%s\n            {DTM_PLAN_%s, %s, %s, %u, %s, '%c', %u, %u, %u, %u, %u}", i ? "," : "", call_kinds[c->kind],
-                        c->first ? "true" : "false", c->last ? "true" : "false", c->pair, c->later ? "true" : "false", c->task, c->chunk, c->number, c->microbatch, c->begin,
+        dtm_text_printf(out, "%s\n            {DTM_PLAN_%s, %s, %s, %u, %s, %s, '%c', %u, %u, %u, %u, %u}", i ? "," : "", call_kinds[c->kind],
+                        c->first ? "true" : "false", c->last ? "true" : "false", c->pair, c->later ? "true" : "false", c->fills ? "true" : "false", c->task, c->chunk, c->number, c->microbatch, c->begin,
                         c->end);
     }
     dtm_text_printf(out, t->n_calls ? "}}" : "{0}}}");
@@ -278,6 +278,7 @@ static void write_instructions(const dtm_generator *g, dtm_text *out) {
         if (i->stream) dtm_text_printf(out, " .stream = %u,", i->stream);
         if (i->records) dtm_text_printf(out, " .records = %u,", i->records);
         if (i->after) dtm_text_printf(out, " .after = %u,", i->after);
+        if (i->needs) dtm_text_printf(out, " .needs = %u,", i->needs);
         if (i->last) dtm_text_printf(out, " .last = true,");
         if (i->steps) dtm_text_printf(out, " .steps = %u,", i->steps);
         if (i->waits.count) {

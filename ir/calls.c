@@ -192,9 +192,8 @@ bool dtm_loop_is_paired(const dtm_loop_calls *calls, dtm_op region, bool first) 
 
 bool dtm_loop_are_paired(const dtm_loop_calls *calls, dtm_op a, dtm_op b) {
     for (size_t i = 0; i < calls->count; i++)
-        for (size_t k = i + 1; k <= calls->items[i].end; k++)
-            if (calls->items[i].begin == i && ((calls->items[i].region == a && calls->items[k].region == b) ||
-                                               (calls->items[i].region == b && calls->items[k].region == a)))
+        for (size_t k = i + 1; k <= calls->items[i].end && !(dtm_fault(121) && calls->items[i].begin != i); k++)
+            if ((calls->items[i].region == a && calls->items[k].region == b) || (calls->items[i].region == b && calls->items[k].region == a))
                 return true;
     return false;
 }

@@ -64,7 +64,8 @@ int dtm_loop_region_index(const dtm_loop_times *times, dtm_op region); /* -1: no
 
 /* Whether no call of the region comes after it: sums over microbatches are complete. */
 bool dtm_loop_call_is_last(const dtm_loop_calls *calls, const dtm_loop_call *call);
-/* Whether a region is ever called at the same time as another, as the forward pass of a pair (first) or the other part. */
+/* Whether a region is ever called at the same time as another, as the forward pass of a pair (first) or the other part; whether two
+ * are, both parts or those of one part (fills.h). */
 bool dtm_loop_is_paired(const dtm_loop_calls *calls, dtm_op region, bool first);
 bool dtm_loop_are_paired(const dtm_loop_calls *calls, dtm_op a, dtm_op b);
 

@@ -375,26 +375,6 @@ int64_t dtm_workspace_most(const dtm_module *module, bool communication_only) {
     return dtm_storage_round(most);
 }
 
-int64_t dtm_workspace_of_pairs(const dtm_module *module) {
-    dtm_op loop = module->of_ranks ? dtm_rank_loop(module) : 0;
-    int64_t most = 0;
-    if (!loop || !dtm_loop_is_ordered(module, loop) || dtm_fault(89)) return 0;
-    dtm_arena *arena = dtm_arena_create();
-    dtm_loop_calls calls;
-    bool known = !dtm_loop_calls_of(module, loop, arena, &calls);
-    const dtm_region_data *body = &module->regions[dtm_op_get(module, loop)->body];
-    bool *paired = dtm_arena_alloc(arena, module->n_ops);
-    for (size_t i = 0; known && i < body->n_ops; i++) paired[body->ops[i]] = dtm_loop_is_paired(&calls, body->ops[i], false);
-    for (dtm_op op = 1; op < module->n_ops; op++) {
-        dtm_op region = module->ops[op].region ? dtm_called_region(module, op) : 0;
-        if (!region || !paired[region] || dtm_enclosing(module, op, DTM_OP_MICROBATCH) != loop) continue;
-        int64_t bytes = dtm_workspace_bytes(module, op);
-        if (bytes > most) most = bytes;
-    }
-    dtm_arena_destroy(arena);
-    return dtm_storage_round(most);
-}
-
 int64_t dtm_workspace_begin(const dtm_module *module) {
     return module->arena_bytes - dtm_constants_bytes(module) - dtm_workspace_most(module, false);
 }

@@ -139,8 +139,8 @@ int64_t dtm_workspace_copies(const dtm_module *module, dtm_op op);
 /* Bytes of workspace for one operator (a fused one: as a whole), and how many of them are for communication. */
 int64_t dtm_workspace_bytes(const dtm_module *module, dtm_op op);
 int64_t dtm_workspace_most(const dtm_module *module, bool communication_only);
-/* Of a loop with pairs of calls (ir/calls.h): the other part of a pair has a workspace of its own, which lies before that of
- * all others. */
+/* Of a loop with pairs of calls (ir/calls.h): the other part of a pair, and what fills (ir/fills.h), have workspaces of their own, which
+ * lie before that of all others. */
 int64_t dtm_workspace_of_pairs(const dtm_module *module);
 /* Where in the arena the one that all others share begins. */
 int64_t dtm_workspace_begin(const dtm_module *module);

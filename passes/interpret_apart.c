@@ -1,4 +1,4 @@
-/* What is on its way while others run, after memory: collectives that are carried out apart, and what the two parts of a pair keep in
+/* What is on its way while others run, after memory: collectives that are carried out apart, and what the strands of a pair keep in
  * their workspaces. The interpreter carries each out at once, where it stands; from where it would start to the first that touches
  * what it makes it only asks that nothing comes in between:
  *
@@ -6,7 +6,7 @@
  *     stands     up to here nothing else may read or write where that lies; its operand is what it was
  *     touched    up to here nothing may write over the operand; the workspace is still its own
  *
- * A unit of one part of a pair keeps its workspace for a turn, in which the other part may go on. */
+ * A unit of one strand of a pair keeps its workspace for a turn, in which the others may go on. */
 #include "ir/storage.h"
 #include "passes/interpret_state.h"
 
@@ -36,9 +36,8 @@ void dtm_apart_begin(dtm_run *run) {
     const dtm_module *module = run->module;
     run->apart_offset = dtm_arena_alloc(run->arena, module->n_ops * sizeof *run->apart_offset);
     run->workspace = dtm_workspace_begin(module);
-    run->aside = dtm_workspace_of_pairs(module);
-    int64_t all = dtm_workspace_of_apart(module, run->apart_offset);
-    for (dtm_op op = 1; op < module->n_ops; op++) run->apart_offset[op] += run->workspace - run->aside - all;
+    int64_t all = dtm_workspace_of_apart(module, run->apart_offset) + dtm_workspace_of_pairs(module);
+    for (dtm_op op = 1; op < module->n_ops; op++) run->apart_offset[op] += run->workspace - all;
 }
 
 /* Beyond those of slots. */
@@ -61,15 +60,13 @@ static bool keeps(dtm_run *run, dtm_op op, int64_t at) {
     return true;
 }
 
-static int64_t place_in_pair(const dtm_run *run, bool other_part) { return run->workspace - (other_part ? run->aside : 0); }
-
-bool dtm_workspace_take(dtm_run *run, dtm_op op, bool other_part) {
+bool dtm_workspace_take(dtm_run *run, dtm_op op, int64_t aside) {
     if (!run->owners || !dtm_workspace_bytes(run->module, op)) return false;
-    claim(run, op, place_in_pair(run, other_part));
+    claim(run, op, run->workspace - aside);
     return true;
 }
 
-bool dtm_workspace_kept(dtm_run *run, dtm_op op, bool other_part) { return keeps(run, op, place_in_pair(run, other_part)); }
+bool dtm_workspace_kept(dtm_run *run, dtm_op op, int64_t aside) { return keeps(run, op, run->workspace - aside); }
 
 /* ---- starts ---- */
 

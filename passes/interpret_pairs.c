@@ -1,5 +1,7 @@
-/* The calls of a pair, interpreted at the same time: two strands, each an operator at a time, of which a lot says which goes
- * on. Whatever the order, each has to find its values in memory as it left them: that is what the checks of storage see. */
+/* The calls of a pair, interpreted at the same time: two strands, or a third one that fills (ir/fills.h), each an operator at a time,
+ * of which a lot says which goes on. Whatever the order, each has to find its values in memory as it left them: that is what the
+ * checks of storage see. What fills goes on where what it needs of the input gradient has been made. */
+#include "ir/fills.h"
 #include "passes/interpret_state.h"
 
 #include <string.h>
@@ -16,11 +18,13 @@ typedef struct frame {
 
 typedef struct strand {
     const dtm_loop_calls *calls;
-    const dtm_loop_call *call, *last;
+    const dtm_loop_call *call;
+    int64_t aside; /* of its workspace */
+    bool ended;
     dtm_op takes; /* the unit that has taken its workspace and comes next; 0: none has */
     frame frames[MOST_FRAMES];
     int depth;
-    int64_t current[DTM_MAX_LOOPS]; /* of all loops, while the other strand goes on */
+    int64_t current[DTM_MAX_LOOPS]; /* of all loops, while another strand goes on */
 } strand;
 
 static bool push(dtm_run *run, strand *s, dtm_region region, dtm_op repeat) {
@@ -36,38 +40,34 @@ static void set_turn(dtm_run *run, const frame *f) {
     loop->current = ended ? -1 : repeat->attributes.flags & DTM_REPEAT_REVERSED ? loop->copies - 1 - f->turn : f->turn;
 }
 
-static bool begin_call(dtm_run *run, strand *s) {
-    run->loops[run->time_loop].current = s->call->microbatch;
-    return push(run, s, run->module->ops[s->call->region].body, 0);
+/* The operator to come; 0: the region ends. */
+static dtm_op comes_next(const dtm_run *run, const strand *s) {
+    const frame *f = &s->frames[s->depth - 1];
+    const dtm_region_data *region = &run->module->regions[f->region];
+    return f->at < region->n_ops ? region->ops[f->at] : 0;
 }
-
-static bool has_ended(const strand *s) { return !s->depth && s->call == s->last; }
 
 /* One operator, of which taking its workspace is a step before it, or one step into or out of a region. */
 static bool step(dtm_run *run, strand *s) {
-    if (!s->depth) {
-        s->call++;
-        return begin_call(run, s);
-    }
     frame *f = &s->frames[s->depth - 1];
+    dtm_op op = comes_next(run, s);
     run->first_call = s->call->first;
     run->last_call = dtm_loop_call_is_last(s->calls, s->call);
-    if (f->at == run->module->regions[f->region].n_ops) {
+    if (!op) {
         f->at = 0;
         f->turn++;
         if (f->repeat) set_turn(run, f);
         if (!f->repeat || f->turn == run->loops[run->op_loops[f->repeat]].copies) s->depth--;
+        s->ended = !s->depth;
         return true;
     }
-    dtm_op op = run->module->regions[f->region].ops[f->at];
     const dtm_op_data *data = &run->module->ops[op];
-    bool other_part = dtm_loop_is_paired(s->calls, s->call->region, false);
-    if (data->kind != DTM_OP_REPEAT && s->takes != op && dtm_workspace_take(run, op, other_part)) {
+    if (data->kind != DTM_OP_REPEAT && s->takes != op && dtm_workspace_take(run, op, s->aside)) {
         s->takes = op;
         return true;
     }
     f->at++;
-    if (s->takes == op && !dtm_workspace_kept(run, op, other_part)) return false;
+    if (s->takes == op && !dtm_workspace_kept(run, op, s->aside)) return false;
     s->takes = 0;
     if (data->kind != DTM_OP_REPEAT) return dtm_run_unit(run, op);
     if (!run->loops[run->op_loops[op]].copies) return true;
@@ -75,6 +75,35 @@ static bool step(dtm_run *run, strand *s) {
     set_turn(run, &s->frames[s->depth - 1]);
     return true;
 }
+
+/* ---- what fills ---- */
+
+/* Where an operator, or what it stands in, stands in the region of a frame. */
+static size_t place_in(const dtm_run *run, const frame *f, dtm_op op) {
+    while (run->module->ops[op].region != f->region) op = run->module->regions[run->module->ops[op].region].parent;
+    return (size_t)dtm_op_position(run->module, op);
+}
+
+/* Whether a strand has run an operator, or a repeat whole, in the copies in which `filler` is. */
+static bool has_run(const dtm_run *run, const strand *s, dtm_op op, const strand *filler) {
+    for (int d = 0; d < s->depth; d++) {
+        const frame *f = &s->frames[d], *in = &s->frames[d + 1];
+        size_t place = place_in(run, f, op);
+        bool inside = d + 1 < s->depth && f->at == place + 1, itself = run->module->regions[f->region].ops[place] == op;
+        if (!inside || itself) return !inside && f->at > place;
+        int64_t turn = d + 1 < filler->depth ? filler->frames[d + 1].turn : run->loops[run->op_loops[in->repeat]].copies - 1;
+        if (in->turn != turn) return in->turn > turn;
+    }
+    return s->ended;
+}
+
+static bool may_go_on(const dtm_run *run, const dtm_order *order, const strand *strands, int which) {
+    const strand *s = &strands[which];
+    dtm_op op = s->ended ? 0 : comes_next(run, s), needed = op && which == 2 ? dtm_needed_of_input(run->module, order, op) : 0;
+    return !s->ended && (!needed || strands[1].ended || has_run(run, &strands[1], needed, s));
+}
+
+/* ---- the pair ---- */
 
 static void exchange_loops(dtm_run *run, strand *from, const strand *to) {
     for (size_t l = 0; l < run->n_loops; l++) {
@@ -84,20 +113,28 @@ static void exchange_loops(dtm_run *run, strand *from, const strand *to) {
 }
 
 bool dtm_run_pair(dtm_run *run, const dtm_loop_calls *calls, const dtm_loop_call *call) {
-    strand strands[2] = {{.calls = calls, .call = call, .last = call},
-                         {.calls = calls, .call = call + 1, .last = call + (call->end - call->begin)}};
+    dtm_arena *arena = dtm_arena_create();
+    dtm_order order = dtm_order_of(run->module, arena);
+    strand strands[3] = {{.ended = true}, {.ended = true}, {.ended = true}};
     uint64_t lots = run->options.seed * 0x9e3779b97f4a7c15u + (uint64_t)run->step * 8191 + call->index + 1;
-    int now = 0;
-    for (size_t l = 0; l < run->n_loops; l++) strands[1].current[l] = run->loops[l].current;
-    strands[1].current[run->time_loop] = strands[1].call->microbatch;
-    if (!begin_call(run, &strands[0]) || !push(run, &strands[1], run->module->ops[strands[1].call->region].body, 0)) return false;
-    while (!has_ended(&strands[0]) || !has_ended(&strands[1])) {
-        lots ^= lots << 13, lots ^= lots >> 7, lots ^= lots << 17;
-        if (has_ended(&strands[now]) || (lots & 1 && !has_ended(&strands[1 - now]))) {
-            exchange_loops(run, &strands[now], &strands[1 - now]);
-            now = 1 - now;
-        }
-        if (!step(run, &strands[now])) return false;
+    int n = (int)(call->end - call->begin) + 1, now = 0;
+    bool done = true;
+    for (int i = 0; done && i < n; i++) {
+        strand *s = &strands[i];
+        *s = (strand){.calls = calls, .call = call + i, .aside = dtm_workspace_aside(run->module, call[i].region)};
+        for (size_t l = 0; l < run->n_loops; l++) s->current[l] = run->loops[l].current;
+        s->current[run->time_loop] = s->call->microbatch;
+        done = push(run, s, run->module->ops[s->call->region].body, 0);
     }
-    return true;
+    run->loops[run->time_loop].current = call->microbatch;
+    while (done && (!strands[0].ended || !strands[1].ended || !strands[2].ended)) {
+        lots ^= lots << 13, lots ^= lots >> 7, lots ^= lots << 17;
+        int next = lots & 1 ? (int)((lots >> 8) % (uint64_t)n) : now;
+        while (!may_go_on(run, &order, strands, next)) next = (next + 1) % n;
+        if (next != now) exchange_loops(run, &strands[now], &strands[next]);
+        now = next;
+        done = step(run, &strands[now]);
+    }
+    dtm_arena_destroy(arena);
+    return done;
 }

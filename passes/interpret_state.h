@@ -111,7 +111,7 @@ typedef struct dtm_run {
     dtm_on_its_way *on_their_way; /* interpret_apart.c */
     size_t n_on_their_way, cap_on_their_way;
     int64_t *apart_offset;        /* [op]: where the workspace of what is carried out apart lies */
-    int64_t workspace, aside;     /* where that of all others lies, and how far before it that of the other part of a pair */
+    int64_t workspace;            /* where that of all others lies */
     bool last_call;               /* of the region or loop over microbatches now executed: sums over them are complete */
     bool in_fused;      /* reads were checked where the region began, writes are marked where it ends */
 
@@ -246,9 +246,9 @@ bool dtm_apart_stands(dtm_run *run, const dtm_op_data *op);
 bool dtm_apart_read(dtm_run *run, const dtm_op_data *op, dtm_value value, int64_t begin, int64_t bytes);
 bool dtm_apart_write(dtm_run *run, dtm_value value, size_t slot, int64_t begin, int64_t bytes);
 bool dtm_apart_end_step(dtm_run *run);
-/* A unit of a pair's first or other part takes its workspace; false: it needs none. And whether it has it still. */
-bool dtm_workspace_take(dtm_run *run, dtm_op op, bool other_part);
-bool dtm_workspace_kept(dtm_run *run, dtm_op op, bool other_part);
+/* A unit of a pair takes its workspace, so far before that of all others; false: it needs none. And whether it has it still. */
+bool dtm_workspace_take(dtm_run *run, dtm_op op, int64_t aside);
+bool dtm_workspace_kept(dtm_run *run, dtm_op op, int64_t aside);
 
 /* ---- interpret_data.c: weights, inputs, randomness ---- */
 

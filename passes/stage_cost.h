@@ -3,7 +3,7 @@
 #ifndef DTM_PASSES_STAGE_COST_H
 #define DTM_PASSES_STAGE_COST_H
 
-#include "ir/ir.h"
+#include "ir/fills.h"
 #include "passes/timeline.h"
 
 /* Adds what the stages of a rank cost to `costs` (by stage), from its program after fuse or memory. F is a stage's
@@ -14,8 +14,8 @@ void dtm_stage_costs_read(const dtm_module *rank, dtm_stage_cost *costs);
 /* What a pair of F and B, and of F and I, of a stage saves, times being those of all operators: sets `hidden`, `later` and, where I and W
  * are divided, `hidden_input`. */
 void dtm_stage_pair(const dtm_module *rank, const double *times, int stage, bool divided, dtm_stage_cost *cost);
-/* Which part of a pair is to begin, by the regions that its calls run: 0: the first, 1: the other part, that of all others. */
-int dtm_pair_begins(const dtm_module *rank, const double *times, const dtm_op *regions, size_t count);
+/* How the calls of a pair, that run these regions, take least time together: a dtm_course_of. */
+dtm_pair_course dtm_pair_course_of(const dtm_module *rank, const double *times, const dtm_op *regions, size_t count);
 /* Whether what such an operator makes lies in memory all through a step: weights, states, and (in the loop over microbatches) sums. */
 bool dtm_lies_all_through(dtm_op_kind kind);
 /* Bytes of what an operator makes, of all copies of the repeats around it. */

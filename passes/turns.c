@@ -19,12 +19,17 @@ void turn_part_compute(turn_part *part, double time) {
     part->open = true;
 }
 
+void turn_part_release(turn_part *part, double time) {
+    part->tail_releases += time;
+    part->open = true;
+}
+
 void turn_part_start(turn_part *part, dtm_arena *arena, double time) {
-    turn_item item = {part->tail, time};
+    turn_item item = {part->tail, time, part->tail_releases};
     if (part->starts) push(&part->rest, arena, (turn_node){item});
     else part->first = item;
     part->starts = true;
-    part->tail = 0;
+    part->tail = part->tail_releases = 0;
     part->open = false;
 }
 
@@ -32,20 +37,23 @@ void turn_part_repeat(turn_part *part, dtm_arena *arena, const turn_part *copy, 
     if (copies <= 0) return;
     if (!copy->starts) {
         part->tail += (double)copies * copy->tail;
+        part->tail_releases += (double)copies * copy->tail_releases;
         part->open |= copy->open;
         return;
     }
     part->tail += copy->first.computes;
+    part->tail_releases += copy->first.releases;
     turn_part_start(part, arena, copy->first.collective);
     turn_list *rest = dtm_arena_alloc(arena, sizeof *rest), *next = dtm_arena_alloc(arena, sizeof *next);
     *rest = copy->rest; /* as far as it is now; no more is added to a copy */
     if (copies > 1) {
         if (rest->items) push(next, arena, (turn_node){.body = rest, .copies = 1});
-        push(next, arena, (turn_node){{copy->tail + copy->first.computes, copy->first.collective}});
+        push(next, arena, (turn_node){{copy->tail + copy->first.computes, copy->first.collective, copy->tail_releases + copy->first.releases}});
         push(&part->rest, arena, (turn_node){.body = next, .copies = copies - 1});
     }
     if (rest->items) push(&part->rest, arena, (turn_node){.body = rest, .copies = 1});
     part->tail = copy->tail;
+    part->tail_releases = copy->tail_releases;
     part->open = copy->open;
 }
 
@@ -63,8 +71,9 @@ typedef struct cursor {
     int64_t items; /* to come */
 } cursor;
 
-/* Of the rank, its progress thread, what each part waits for; and what was computed so far. */
-enum { NOW, CARRIED_OUT, STARTED, WORK = STARTED + 2, TIMES };
+/* Of the rank, its progress thread, what each part waits for; what was computed so far; and when all that was released by now has been
+ * computed, if nothing is waited for any more: what is left of it makes up for what a part waits. */
+enum { NOW, CARRIED_OUT, STARTED, WORK = STARTED + 2, FILLED, TIMES };
 
 enum { MOST_FILLED = 64 }; /* waits that are looked at one by one to see when they are filled */
 
@@ -98,8 +107,10 @@ static const turn_node *next_of(turns *t, cursor *c) {
 static void take_item(turns *t, int part, dtm_form *times, size_t width) {
     const turn_item *item = &next_of(t, &t->part[part])->item;
     dtm_form_join(times[NOW], width, times[STARTED + part]);
+    dtm_form_join(times[FILLED], width, times[NOW]);
     dtm_form_add(times[NOW], width, item->computes);
     dtm_form_add(times[WORK], width, item->computes);
+    dtm_form_add(times[FILLED], width, item->computes + item->releases);
     if (item->collective > 0) {
         dtm_form_join(times[CARRIED_OUT], width, times[NOW]);
         dtm_form_add(times[CARRIED_OUT], width, item->collective);
@@ -173,8 +184,10 @@ static bool starts_some(const turns *t, const turn_part *parts, int part) { retu
 /* The rest of one part, which starts nothing, is computed while the other waits, and after it. */
 static void fill(turns *t, int part, dtm_form *times, double *ended) {
     int other = 1 - part;
-    double *now = times[NOW], *waits = times[STARTED + other], left = next_of(t, &t->part[part])->item.computes;
+    const turn_item *tail = &next_of(t, &t->part[part])->item;
+    double *now = times[NOW], *waits = times[STARTED + other], *filled = times[FILLED], left = tail->computes;
     *now = fmax(*now, *times[STARTED + part]);
+    *filled = fmax(*filled, *now) + left + tail->releases;
     t->part[part].items--;
     t->visited++;
     ended[part] = left > 0 ? -1 : *now;
@@ -193,7 +206,7 @@ static void fill(turns *t, int part, dtm_form *times, double *ended) {
     *now = fmax(ended[0], ended[1]);
 }
 
-size_t turns_take(const turn_part *parts, int begins, double *ended) {
+size_t turns_take(const turn_part *parts, int begins, double ended[TURNS_ENDS]) {
     turns t = {.arena = dtm_arena_create(), .begins = begins};
     double now[TIMES] = {0};
     dtm_form times[TIMES];
@@ -204,7 +217,7 @@ size_t turns_take(const turn_part *parts, int begins, double *ended) {
         turn_list *rest = dtm_arena_alloc(t.arena, sizeof *rest);
         *rest = parts[i].rest;
         if (rest->items) push(whole, t.arena, (turn_node){.body = rest, .copies = 1});
-        if (parts[i].open) push(whole, t.arena, (turn_node){{parts[i].tail, 0}});
+        if (parts[i].open) push(whole, t.arena, (turn_node){{parts[i].tail, 0, parts[i].tail_releases}});
         t.part[i].items = whole->items;
         if (whole->items) enter(&t, &t.part[i], whole, 1);
         ended[i] = 0;
@@ -225,17 +238,17 @@ size_t turns_take(const turn_part *parts, int begins, double *ended) {
             ended[i] = fmax(now[NOW], now[STARTED + i]);
         }
     }
+    ended[TURNS_ALL] = fmax(fmax(ended[0], ended[1]), now[FILLED]);
     size_t visited = t.visited;
     dtm_arena_destroy(t.arena);
     return visited;
 }
 
-int turns_begin(const turn_part *parts, double *ended) {
-    double other[2];
+int turns_begin(const turn_part *parts, double ended[TURNS_ENDS]) {
+    double other[TURNS_ENDS];
     turns_take(parts, 0, ended);
     turns_take(parts, 1, other);
-    if (fmax(other[0], other[1]) >= fmax(ended[0], ended[1])) return 0;
-    ended[0] = other[0];
-    ended[1] = other[1];
+    if (other[TURNS_ALL] >= ended[TURNS_ALL]) return 0;
+    memcpy(ended, other, sizeof other);
     return 1;
 }

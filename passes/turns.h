@@ -1,7 +1,7 @@
 /* Two parts of a pair that take turns (stage_cost.h): one goes on until it has started a collective, then the other does, and then
  * the first waits for it. A part that has no collective left to start fills what the other leaves: it goes on while the other waits,
- * and makes way for it when what that one waits for has come. Parts are rows of items of which some repeat; copies are not walked one
- * by one (max_plus.h). */
+ * and makes way for it when what that one waits for has come. What a part releases is computed whenever both wait, from there on, or at
+ * last (ir/fills.h). Parts are rows of items of which some repeat; copies are not walked one by one (max_plus.h). */
 #ifndef DTM_PASSES_TURNS_H
 #define DTM_PASSES_TURNS_H
 
@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a part computes, and the collective that it starts then; 0: none, at its end. */
+/* What a part computes, and the collective that it starts then; 0: none, at its end. `releases`: what else can be computed by then. */
 typedef struct turn_item {
-    double computes, collective;
+    double computes, collective, releases;
 } turn_item;
 
 typedef struct turn_list turn_list;
@@ -36,18 +36,21 @@ typedef struct turn_part {
     bool starts; /* a collective */
     turn_item first;
     turn_list rest;
-    double tail;
+    double tail, tail_releases;
     bool open; /* something stands after the last collective */
 } turn_part;
 
 void turn_part_compute(turn_part *part, double time);
 void turn_part_start(turn_part *part, dtm_arena *arena, double time); /* a collective that takes some time */
+void turn_part_release(turn_part *part, double time);
 /* `copies` of another part, in which what is computed at the end of one goes on at the beginning of the next. */
 void turn_part_repeat(turn_part *part, dtm_arena *arena, const turn_part *copy, int64_t copies);
 
-/* When each part ends, where the part `begins`, 0 or 1, has the first turn. Returns how many items were looked at. */
-size_t turns_take(const turn_part *parts, int begins, double *ended);
-/* Which part is to begin for both to end early, and when each ends then. */
-int turns_begin(const turn_part *parts, double *ended);
+/* When each part ends, and all with what they released, where the part `begins`, 0 or 1, has the first turn. Returns how many items were
+ * looked at. */
+enum { TURNS_ALL = 2, TURNS_ENDS };
+size_t turns_take(const turn_part *parts, int begins, double ended[TURNS_ENDS]);
+/* Which part is to begin for all to end early, and when each ends then. */
+int turns_begin(const turn_part *parts, double ended[TURNS_ENDS]);
 
 #endif

@@ -257,7 +257,7 @@ static bool evaluate(dtm_rank *rank, dtm_status *status) {
     rank->extents = calloc((size_t)plan->n_extents + 1, sizeof *rank->extents);
     rank->sizes = calloc((size_t)plan->n_sizes + 1, sizeof *rank->sizes);
     rank->copies = calloc((size_t)plan->n_loops + 1, sizeof *rank->copies);
-    rank->pair_copies = calloc(2 * ((size_t)plan->n_loops + 1), sizeof *rank->pair_copies);
+    rank->pair_copies = calloc(3 * ((size_t)plan->n_loops + 1), sizeof *rank->pair_copies);
     rank->microbatch_extents.items = calloc((size_t)plan->n_extents + 1, sizeof(uint32_t));
     rank->microbatch_sizes.items = calloc((size_t)plan->n_sizes + 1, sizeof(uint32_t));
     rank->copy_sizes.items = calloc((size_t)plan->n_sizes + 1, sizeof(uint32_t));

@@ -201,8 +201,9 @@ typedef struct dtm_plan_call {
     uint8_t kind; /* dtm_plan_call_kind */
     bool first;   /* RUN: for the first time in a step */
     bool last;    /* RUN: for the last time */
-    uint8_t pair; /* RUN: so many of the calls that follow run at the same time: the other part of a pair */
+    uint8_t pair; /* RUN: so many of the calls that follow run at the same time: the other part of a pair, of which a second one fills */
     bool later;   /* of a pair's first call: the other part begins */
+    bool fills;   /* and its second call fills from the beginning */
     char task;    /* RUN: 'F', 'B', 'I' or 'W'; with the two that follow its name, F3.1 */
     uint16_t chunk;
     uint32_t number, microbatch; /* number: of its direction */
@@ -338,6 +339,9 @@ typedef struct dtm_plan_instruction {
     uint32_t records;    /* COLLECTIVE: its event, from 1: it is started, and carried out apart; 0: waited for at once */
     uint32_t after;      /* the event of one, carried out apart too, that this one goes on from; 0: none */
     dtm_plan_list waits; /* events that must have ended before: all that was started of them */
+    /* Of weight gradients, which fill in a pair: all instructions of the input gradient before this one must have run, in the copies
+     * of the repeats that both are in; 0: none. */
+    uint32_t needs;
     bool last;           /* run in the last microbatch alone (in a timeline: the last call) */
     /* So many instructions that follow are run with it in steps around the ring of a collective: of an all_gather the products
      * that read what it gathers, rows of a member as they come; of a product those that add to what it makes, and the

@@ -228,7 +228,7 @@ static void add_timeline(hasher *h, const dtm_plan_timeline *t, uint32_t at) {
     add(h, (int64_t)t->end - at);
     for (uint32_t i = 0, n = at_most(h, t->n_calls, MOST_ITEMS); i < n; i++) {
         const dtm_plan_call *c = &t->calls[i];
-        const int64_t numbers[] = {c->kind, c->first, c->last, c->pair, c->later, c->task, c->chunk, c->number, c->microbatch,
+        const int64_t numbers[] = {c->kind, c->first, c->last, c->pair, c->later, c->fills, c->task, c->chunk, c->number, c->microbatch,
                                    (int64_t)c->begin - at, (int64_t)c->end - at};
         for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) add(h, numbers[k]);
     }
@@ -243,6 +243,7 @@ static void add_instruction(hasher *h, uint32_t at) {
     add(h, i->stream);
     add(h, i->records);
     add(h, i->after);
+    add(h, i->needs ? (int64_t)at - i->needs : 0);
     add(h, i->last);
     add(h, i->steps);
     for (uint32_t w = 0, n = at_most(h, i->waits.count, MOST_ITEMS); w < n; w++) add(h, i->waits.items[w]);

@@ -67,7 +67,7 @@ struct dtm_rank {
     dtm_span *extents;
     int64_t *sizes;
     int64_t *copies; /* of each loop: the copy index under way */
-    int64_t *pair_copies; /* the same of the two parts of a pair, one after the other */
+    int64_t *pair_copies; /* the same of the two parts of a pair and of what fills, one after the other */
     dtm_transfer *transfers;
     uint32_t *events;   /* by event: the instruction that records it */
     uint32_t n_events;

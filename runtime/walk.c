@@ -6,7 +6,9 @@
  *
  * whatever the instructions are. Who starts what next depends on the plan alone, so ranks that share a plan come to their
  * collectives in the same order: a part that has none left to start fills what the other leaves, and makes way for it as soon as what
- * that one waits for has come. */
+ * that one waits for has come. Weight gradients, which are a call of their own after the input gradient's, fill from the beginning
+ * where the plan says so (`fills`): whenever a part waits they go on, an instruction at a time, as far as the input gradient has come
+ * (`needs`) and up to their first collective, if they have one. That is a matter of when things come, but nothing that other ranks see. */
 #include "ir/fault.h"
 #include "runtime/rank.h"
 #include "runtime/replicas.h"
@@ -87,9 +89,11 @@ typedef struct part {
     walk w;
     const dtm_plan_call *call, *last;
     struct part *other;
+    struct part *filler; /* the second call of a pair's other part, which may fill; NULL: there is none, or that part has come to it */
+    const walk *input;   /* the first call of that part */
     int64_t copy_number;
     int64_t *copies; /* by loop */
-    bool fills;      /* nothing is left of it that it would wait for */
+    bool fills;      /* nothing is left of it that it would wait for; of `filler`: it fills before its part comes to it */
     bool makes_way;
 } part;
 
@@ -141,13 +145,79 @@ static bool finish(dtm_rank *rank, walk *w, dtm_status *status) {
     return dtm_finish_collective(rank, at, &rank->transfers[at].request, status);
 }
 
+static bool is_skipped(const dtm_rank *rank, const dtm_plan_instruction *i) {
+    return (rank->forward_only && i->phase != DTM_PLAN_FORWARD) || (i->last && !rank->last);
+}
+
+/* ---- what fills ---- */
+
+static void enter_part(dtm_rank *rank, const part *p) {
+    rank->copies = p->copies;
+    dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first, p->call->last);
+    dtm_rank_set_copy(rank, p->copy_number);
+    dtm_trace_note_call(rank, p->call);
+}
+
+/* Whether all instructions of the input gradient before `needs` have run, in the copies in which the one that fills is. Both go through
+ * the copies of repeats that they have in common alike. */
+static bool has_passed(const dtm_rank *rank, const walk *input, uint32_t needs, const walk *filler) {
+    for (int d = 0; d < input->depth; d++) {
+        uint32_t body = input->open[d].body;
+        if (needs < body || needs >= rank->plan->instructions[body - 1].repeat.end) break;
+        int64_t left = d < filler->depth ? filler->open[d].left : 0;
+        if (input->open[d].left != left) return input->open[d].left < left;
+    }
+    return input->at >= needs || dtm_fault(122);
+}
+
+static bool is_under_way(const dtm_rank *rank, const dtm_plan_list *events) {
+    for (uint32_t i = 0; i < events->count; i++)
+        if (rank->transfers[rank->events[events->items[i]]].n_apart) return true;
+    return false;
+}
+
+/* What fills starts and waits for nothing, as that would be sooner or later by when others come. */
+static bool may_fill(const dtm_rank *rank, const part *filler, const walk *input) {
+    if (filler->w.at >= filler->w.end) return false;
+    const dtm_plan_instruction *i = &rank->plan->instructions[filler->w.at];
+    if (i->last && !filler->call->last) return true;
+    if (i->kind == DTM_PLAN_REPEAT && filler->w.depth == DEPTH) return false;
+    bool meets = i->kind == DTM_PLAN_COLLECTIVE || i->kind == DTM_PLAN_RECEIVE || i->kind == DTM_PLAN_SEND;
+    return !meets && !is_under_way(rank, &i->waits) && has_passed(rank, input, i->needs, &filler->w);
+}
+
+/* While a part waits for its collective: what fills, of the second part, an instruction at a time. */
+static bool fill(dtm_rank *rank, part *waits, dtm_status *status) {
+    part *filler = waits->filler;
+    dtm_collective_request *request = &rank->transfers[waits->w.at].request;
+    bool ok = true, fills = false;
+    while (ok && may_fill(rank, filler, waits->input) && !dtm_collective_has_come(request)) {
+        if (!fills) {
+            waits->copy_number = rank->copy_number;
+            enter_part(rank, filler);
+            fills = true;
+        }
+        const dtm_plan_instruction *i = &rank->plan->instructions[filler->w.at];
+        bool skipped = is_skipped(rank, i);
+        if (i->kind == DTM_PLAN_REPEAT) filler->w.at = skipped ? i->repeat.end : enter_loop(rank, &filler->w, filler->w.at);
+        else if (i->kind == DTM_PLAN_END) filler->w.at = end_copy(rank, &filler->w, filler->w.at);
+        else ok = skipped || dtm_run_instruction(rank, filler->w.at, status), filler->w.at++;
+    }
+    if (!fills) return true;
+    filler->copy_number = rank->copy_number;
+    enter_part(rank, waits);
+    return ok;
+}
+
 /* Goes on; a part of a pair until it has started something, or makes way. */
 static bool go_on(dtm_rank *rank, walk *w, part *takes_turns, dtm_status *status) {
+    bool filled = w->going && takes_turns && takes_turns->filler && takes_turns->filler->fills;
+    if (filled && rank->plan->instructions[w->at].kind == DTM_PLAN_COLLECTIVE && !fill(rank, takes_turns, status)) return false;
     if (w->going && !finish(rank, w, status)) return false;
     while (w->at < w->end) {
         if (takes_turns && (takes_turns->makes_way = is_to_make_way(rank, takes_turns))) return true;
         const dtm_plan_instruction *i = &rank->plan->instructions[w->at];
-        bool skipped = (rank->forward_only && i->phase != DTM_PLAN_FORWARD) || (i->last && !rank->last);
+        bool skipped = is_skipped(rank, i);
         if (i->kind == DTM_PLAN_REPEAT) {
             if (w->depth == DEPTH) return dtm_status_fail(status, "the plan nests more than %d loops", DEPTH);
             w->at = skipped ? i->repeat.end : enter_loop(rank, w, w->at);
@@ -183,17 +253,22 @@ static void begin_call(part *p) {
 
 static bool has_ended(const part *p) { return p->w.at >= p->w.end && !p->w.going && p->call == p->last; }
 
+/* The second call of a part, as far as it has come while others waited. */
+static void go_on_with_filler(dtm_rank *rank, part *p) {
+    const part *filler = p->filler;
+    p->call++;
+    p->w = filler->w;
+    p->copies = filler->copies;
+    p->copy_number = filler->copy_number;
+    p->filler = p->other->filler = NULL;
+    enter_part(rank, p);
+}
+
 static bool take_turn(dtm_rank *rank, part *p, dtm_status *status) {
-    rank->copies = p->copies;
-    dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first, p->call->last);
-    dtm_rank_set_copy(rank, p->copy_number);
-    dtm_trace_note_call(rank, p->call);
+    enter_part(rank, p);
     bool ok = go_on(rank, &p->w, p, status);
     while (ok && !p->w.going && !p->makes_way && p->call != p->last) {
-        p->call++;
-        dtm_trace_note_call(rank, p->call);
-        begin_call(p);
-        dtm_rank_set_microbatch(rank, p->call->microbatch, !p->call->first, p->call->last);
+        go_on_with_filler(rank, p);
         ok = go_on(rank, &p->w, p, status);
     }
     p->makes_way = false;
@@ -203,11 +278,16 @@ static bool take_turn(dtm_rank *rank, part *p, dtm_status *status) {
 
 static bool run_pair(dtm_rank *rank, const dtm_plan_call *call, dtm_status *status) {
     int64_t *copies = rank->copies;
+    size_t loops = rank->plan->n_loops + 1;
     part parts[2] = {{.call = call, .last = call, .copies = rank->pair_copies},
-                     {.call = call + 1, .last = call + call->pair, .copies = rank->pair_copies + rank->plan->n_loops + 1}};
+                     {.call = call + 1, .last = call + call->pair, .copies = rank->pair_copies + loops}};
+    part filler = {.call = call + 2, .copies = rank->pair_copies + 2 * loops, .fills = call->fills};
     bool ok = true;
+    if (call->pair > 1) begin_call(&filler);
     for (int i = 0; i < 2; i++) {
         parts[i].other = &parts[1 - i];
+        parts[i].input = &parts[1].w;
+        if (call->pair > 1) parts[i].filler = &filler;
         begin_call(&parts[i]);
     }
     for (int turn = call->later; ok && !(has_ended(&parts[0]) && has_ended(&parts[1])); turn = 1 - turn)

@@ -91,7 +91,7 @@ bool dtm_keeps_contracts(dtm_module *module) {
 }
 
 static bool generate(sources *made) {
-    dtm_predictions predicted = {dtm_run_times, dtm_step_seconds(made->module), dtm_pair_begins};
+    dtm_predictions predicted = {dtm_run_times, dtm_step_seconds(made->module), dtm_pair_course_of};
     return dtm_codegen(made->module, &predicted, &made->plan, &made->kernels);
 }
 

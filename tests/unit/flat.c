@@ -103,7 +103,7 @@ static void count_texts(const char *path, cost *out) {
     dtm_text dump = {.arena = module->arena}, plan = dump, kernels = dump;
     dtm_print_options options = {.local_shapes = true};
     dtm_module_print(module, &options, &dump);
-    if (!dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0, dtm_pair_begins}, &plan, &kernels)) failed("no code for %s", path);
+    if (!dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0, dtm_pair_course_of}, &plan, &kernels)) failed("no code for %s", path);
     dtm_text_append(&kernels, "", 1);
     out->dump = dump.length;
     out->plan = plan.length;

@@ -83,7 +83,7 @@ static bool compile(const char *path, const char *schedule, const char *layers) 
     bool good = module && dtm_pipeline_run(module, &pipeline);
     if (good) {
         dtm_text plan = {.arena = module->arena}, kernels = plan;
-        good = dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0, dtm_pair_begins}, &plan, &kernels);
+        good = dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0, dtm_pair_course_of}, &plan, &kernels);
         good &= plan.length > 10000 && kernels.length > 10000;
     }
     if (!good) dtm_diagnostics_print(context, stdout, false);
