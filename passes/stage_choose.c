@@ -246,7 +246,7 @@ static const dtm_stage_choice *choice_of_line(dtm_stage_chooser *c, const dtm_ti
 static int most_rivals(const dtm_stage_chooser *c) { return 1 + 24 / c->s.n_ranks; }
 
 /* Whether a choice may be better than the best that was tried, or than one that is as quick and perhaps fits: while that is open it is
- * as good as others. Of those that are slower by the model a few are seen to fit, and not to be quicker; then it is enough. */
+ * as good as others. Of those that come near by the model a few are seen to fit, and not to be quicker; then it is enough. */
 static bool is_hopeful(const dtm_stage_chooser *c, double time) {
     const trial *open = best_open(c), *best = open ? open : best_tried(c);
     if (!best || time < model_time(best)) return true;
@@ -254,7 +254,7 @@ static bool is_hopeful(const dtm_stage_chooser *c, double time) {
     int seen = 0;
     for (int i = 0; i < c->n_trials; i++) {
         const trial *t = &c->trials[i];
-        seen += t != best && (t->open || fits(c, t)) && model_time(t) >= model_time(best) && model_time(t) <= until;
+        seen += t != best && (t->open || fits(c, t)) && model_time(t) <= until;
     }
     return time <= until && seen < most_rivals(c);
 }

@@ -57,6 +57,8 @@ struct search_dispatcher {
     int *winner;         /* a tournament of ranks: leaves from `leaves` on, the earliest to wake at 1 */
     int leaves;
     double ends;         /* sum of the times at which microbatches have passed */
+    double *least;       /* by rank: when it has ended, by what it has to do and how long it was idle, at least */
+    double longest;      /* of these */
 };
 
 search_dispatcher *search_dispatcher_create(dtm_arena *arena, const search_instance *in) {
@@ -83,6 +85,7 @@ search_dispatcher *search_dispatcher_create(dtm_arena *arena, const search_insta
     d->cursor = dtm_arena_alloc(arena, 2 * nodes * sizeof *d->cursor);
     d->wake = dtm_arena_alloc(arena, ranks * sizeof *d->wake);
     d->idle = dtm_arena_alloc(arena, ranks);
+    d->least = dtm_arena_alloc(arena, ranks * sizeof *d->least);
     for (d->leaves = 1; d->leaves < in->ranks; d->leaves *= 2) {}
     d->winner = dtm_arena_alloc(arena, 2 * (size_t)d->leaves * sizeof *d->winner);
     return d;
@@ -271,10 +274,17 @@ static void input_ends(search_dispatcher *d, int node, double end, bool with_wei
     else d->ends += end;
 }
 
+/* A rank begins something. */
+static void count_idle(search_dispatcher *d, int rank, double now) {
+    d->least[rank] += now - d->free[rank];
+    if (d->least[rank] > d->longest) d->longest = d->least[rank];
+}
+
 static void do_task(search_dispatcher *d, int rank, choice c, double now) {
     const search_node *n = &d->instance->nodes[c.node];
     int chunk = c.node - rank * d->instance->chunks;
     double end = now + n->time[c.input ? DTM_TASK_INPUT : DTM_TASK_FORWARD];
+    count_idle(d, rank, now);
     d->free[rank] = end;
     if (c.input) input_ends(d, c.node, end, false);
     else forward_ends(d, c.node, end);
@@ -286,6 +296,7 @@ static void do_pair(search_dispatcher *d, int rank, choice f, choice b, bool who
     const search_node *x = &in->nodes[f.node], *y = &in->nodes[b.node];
     double end = now + dtm_pair_time(in->costs, x->stage, whole ? DTM_TASK_BACKWARD : DTM_TASK_INPUT, y->stage);
     int first = rank * in->chunks;
+    count_idle(d, rank, now);
     d->free[rank] = end;
     forward_ends(d, f.node, end);
     input_ends(d, b.node, end, whole);
@@ -295,6 +306,7 @@ static void do_pair(search_dispatcher *d, int rank, choice f, choice b, bool who
 static void do_weight(search_dispatcher *d, int rank, int node, double now) {
     const search_node *n = &d->instance->nodes[node];
     double end = now + n->time[DTM_TASK_WEIGHT];
+    count_idle(d, rank, now);
     d->nodes[node].pending--;
     d->used[rank] -= n->kept_for_weight;
     turn(d, rank, (search_turn){TURN_W, (uint16_t)(node - rank * d->instance->chunks), 0}, end);
@@ -464,6 +476,22 @@ static void make_lists(search_dispatcher *d) {
     }
 }
 
+/* The least time in which a rank does all that it has to do: each F may be in a pair. */
+static double least_work(const search_instance *in, int rank) {
+    double all = 0, most = 0;
+    int passing = 0;
+    for (int f = rank * in->chunks; f < (rank + 1) * in->chunks; f++) {
+        const search_node *n = &in->nodes[f];
+        all += n->count * (n->time[DTM_TASK_FORWARD] + n->time[DTM_TASK_INPUT] + n->time[DTM_TASK_WEIGHT]);
+        passing += n->count;
+        for (int b = rank * in->chunks; b < (rank + 1) * in->chunks; b++) {
+            if (in->pairs) most = fmax(most, search_saving(in, f, b, true));
+            if (in->input_pairs) most = fmax(most, search_saving(in, f, b, false));
+        }
+    }
+    return all - passing * most;
+}
+
 static void start(search_dispatcher *d) {
     const search_instance *in = d->instance;
     memset(d->nodes, 0, (size_t)in->n_nodes * sizeof *d->nodes);
@@ -473,7 +501,8 @@ static void start(search_dispatcher *d) {
     memset(d->used, 0, (size_t)in->ranks * sizeof *d->used);
     memset(d->alive, 0, (size_t)in->ranks * sizeof *d->alive);
     memset(d->count, 0, (size_t)in->ranks * sizeof *d->count);
-    d->ends = 0;
+    d->ends = d->longest = 0;
+    for (int r = 0; r < in->ranks; r++) d->least[r] = least_work(in, r);
     memset(d->n_sent, 0, (size_t)in->ranks * SEARCH_CHANNELS * sizeof *d->n_sent);
     memset(d->n_used, 0, (size_t)in->ranks * SEARCH_CHANNELS * sizeof *d->n_used);
     for (int n = 0; n < in->n_nodes; n++) {
@@ -485,13 +514,19 @@ static void start(search_dispatcher *d) {
     wake_all(d);
 }
 
-void search_dispatch(search_dispatcher *d, const search_policy *policy, search_plan *plan) {
+void search_dispatch(search_dispatcher *d, const search_policy *policy, double most, search_plan *plan) {
     const search_instance *in = d->instance;
+    most *= 1 + 1e-9; /* sums are not exact */
     d->policy = policy;
     start(d);
     if (policy->planned) make_lists(d);
-    for (int r; d->wake[r = d->winner[1]] < INFINITY;) choose(d, r, d->wake[r]);
+    for (int r; d->wake[r = d->winner[1]] < INFINITY && d->longest <= most;) choose(d, r, d->wake[r]);
     uint32_t at = 0;
+    if (d->longest > most) {
+        plan->makespan = d->longest;
+        memset(plan->begin, 0, ((size_t)in->ranks + 1) * sizeof *plan->begin);
+        return;
+    }
     plan->makespan = 0;
     for (int r = 0; r < in->ranks; r++) {
         memcpy(plan->turns + at, d->turns + (size_t)r * d->most, d->count[r] * sizeof *plan->turns);

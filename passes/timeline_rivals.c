@@ -56,7 +56,7 @@ static dtm_timeline *heuristic(dtm_arena *arena, const rival *r, int ranks, int 
     for (int i = 0; r->styles[i] >= 0; i++) {
         search_style style = search_style_number(r->styles[i], in, &state);
         search_style_policy(&style, in, &policy);
-        search_dispatch(d, &policy, &plan);
+        search_dispatch(d, &policy, best.makespan, &plan);
         if (plan.makespan < best.makespan) search_plan_copy(in, &best, &plan);
     }
     dtm_timeline *t = best.makespan < INFINITY ? search_plan_timeline(arena, in, &best, r->name) : NULL;

@@ -255,9 +255,10 @@ static double best_time(const searcher *s) {
 /* Whether a candidate may still become better than the best. */
 static bool hopeful(const searcher *s, const candidate *c) { return (c->bound + c->added) * same < best_time(s); }
 
-static void plan_with(searcher *s, candidate *c, const search_policy *policy) {
+/* One that takes no more than `most`, or the plan is of no use. */
+static void plan_with(searcher *s, candidate *c, const search_policy *policy, double most) {
     search_dispatcher_use(s->dispatcher, c->instance);
-    search_dispatch(s->dispatcher, policy, &s->plan);
+    search_dispatch(s->dispatcher, policy, most, &s->plan);
     s->spent += c->work;
 }
 
@@ -311,15 +312,16 @@ static void keep_policy(searcher *s, candidate *c, const search_policy *policy) 
 }
 
 static void try_style(searcher *s, candidate *c, const search_style *style) {
+    double most = c->instance->bounded ? INFINITY : c->best; /* with a bound it may stand still before its end */
     search_style_policy(style, c->instance, &s->policy);
-    plan_with(s, c, &s->policy);
+    plan_with(s, c, &s->policy, most);
     if (s->plan.makespan == INFINITY && c->instance->shared && s->policy.planned && !s->policy.ordered) {
         s->policy.ordered = true; /* messages that have no room stood before others that had */
-        plan_with(s, c, &s->policy);
+        plan_with(s, c, &s->policy, most);
     }
     if (s->plan.makespan == INFINITY) { /* an order without enough memory: then F as there is room */
         s->policy.strict = s->policy.planned = s->policy.ordered = false;
-        plan_with(s, c, &s->policy);
+        plan_with(s, c, &s->policy, c->best);
     }
     if (!is_quicker(s, c, c->best)) return;
     c->style = *style;
@@ -352,7 +354,7 @@ static void from_rival(searcher *s, candidate *c, const published *r) {
     for (int strict = 0; strict < 2; strict++) {
         s->policy.strict = strict;
         s->policy.planned = !strict && c->instance->bounded;
-        plan_with(s, c, &s->policy);
+        plan_with(s, c, &s->policy, c->best);
         if (is_quicker(s, c, c->best)) keep_policy(s, c, &s->policy);
     }
 }
@@ -415,13 +417,13 @@ static void shake(searcher *s, candidate *c, double until) {
     double begun = s->spent, now, tie = 0.01;
     if (c->policy.due[0]) search_policy_copy(c->instance, &s->current, &c->policy);
     else search_style_policy(&c->style, c->instance, &s->current);
-    plan_with(s, c, &s->current);
+    plan_with(s, c, &s->current, INFINITY);
     now = s->plan.makespan + tie * search_mean_end(s->dispatcher);
     while (s->spent < until && hopeful(s, c)) {
         search_policy_copy(c->instance, &s->policy, &s->current);
         search_policy_shake(c->instance, &s->policy, &s->state);
-        plan_with(s, c, &s->policy);
-        double heat = 0.003 * now * (1 - (s->spent - begun) / (until - begun)), x = search_random(&s->state);
+        double heat = 0.003 * now * (1 - (s->spent + c->work - begun) / (until - begun)), x = search_random(&s->state);
+        plan_with(s, c, &s->policy, fmax(c->best, now + fmax(heat, 0) * x * x * x));
         double then = s->plan.makespan + tie * search_mean_end(s->dispatcher);
         if (is_quicker(s, c, c->best)) keep_policy(s, c, &s->policy);
         if (!(then <= now + heat * x * x * x)) continue;
@@ -449,7 +451,7 @@ static void squeeze(searcher *s) {
                                        : search_style_near(&c->style, tight.instance, &s->state);
             if (k == 0) style = c->style, style.planned = !style.strict;
             search_style_policy(&style, tight.instance, &s->policy);
-            plan_with(s, &tight, &s->policy);
+            plan_with(s, &tight, &s->policy, s->best_plan.makespan * same);
             found = is_quicker(s, &tight, s->best_plan.makespan * same);
         }
         if (found) {

@@ -84,7 +84,9 @@ typedef struct search_dispatcher search_dispatcher;
 search_dispatcher *search_dispatcher_create(dtm_arena *arena, const search_instance *instance);
 /* Another instance, with at most as many chunks on the same ranks. */
 void search_dispatcher_use(search_dispatcher *dispatcher, const search_instance *instance);
-void search_dispatch(search_dispatcher *dispatcher, const search_policy *policy, search_plan *plan);
+/* One that would take longer than `most` is left as soon as that is seen: its makespan is then a bound, more than `most` and finite, and
+ * it has no turns. */
+void search_dispatch(search_dispatcher *dispatcher, const search_policy *policy, double most, search_plan *plan);
 /* Of the latest plan: the mean time at which a microbatch has passed, for telling plans of equal makespan apart. */
 double search_mean_end(const search_dispatcher *dispatcher);
 

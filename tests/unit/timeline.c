@@ -623,7 +623,7 @@ static dtm_timeline *random_timeline(dtm_arena *arena, dtm_timeline_costs *costs
         search_style style = search_style_number(draw(30), in, &state);
         search_style_policy(&style, in, &policy);
         for (int i = draw(10); i > 0; i--) search_policy_shake(in, &policy, &state);
-        search_dispatch(d, &policy, &plan);
+        search_dispatch(d, &policy, INFINITY, &plan);
     } while (plan.makespan == INFINITY);
     return search_plan_timeline(arena, in, &plan, "random");
 }

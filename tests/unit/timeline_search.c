@@ -164,7 +164,7 @@ static const struct {
 /* The bound against the least, and the dispatcher's best against it too. */
 static void test_bounds(int rounds) {
     long visited = 0;
-    int exact = 0, all = 0, beyond = 0, reached = 0;
+    int exact = 0, all = 0, beyond = 0, reached = 0, left = 0;
     for (int round = 0; round < rounds; round++) {
         dtm_arena *arena = dtm_arena_create();
         size_t k = (size_t)round % (sizeof shapes / sizeof *shapes);
@@ -183,8 +183,13 @@ static void test_bounds(int rounds) {
                 search_style style = search_style_number(i, in, &state);
                 if (i % 2 && i > 8) style.planned = false;
                 search_style_policy(&style, in, &policy);
-                search_dispatch(d, &policy, &plan);
-                found = fmin(found, plan.makespan);
+                search_dispatch(d, &policy, INFINITY, &plan);
+                double whole = plan.makespan, most = whole < INFINITY ? whole * (0.6 + 0.1 * draw(7)) : INFINITY;
+                found = fmin(found, whole);
+                search_dispatch(d, &policy, most, &plan);
+                left += plan.makespan < whole - 1e-9;
+                CHECK(whole <= most + 1e-9 ? plan.makespan == whole : plan.makespan > most && plan.makespan <= whole + 1e-9,
+                      "round %d: of a plan that takes %g it is seen that it takes %g, more than %g", round, whole, plan.makespan, most);
             }
             CHECK(found < INFINITY, "round %d: the dispatcher stood still", round);
             double best = least(in, found + 1e-6, &visited), bound = search_bound(in);
@@ -206,6 +211,7 @@ static void test_bounds(int rounds) {
         dtm_arena_destroy(arena);
     }
     CHECK(exact * 2 > all, "the bound was the least in %d of %d", exact, all);
+    CHECK(left > all, "of %d instances %d plans were left before their end", all, left);
     CHECK(reached * 10 > all * 9, "the dispatcher found the least in %d of %d", reached, all);
     CHECK(beyond * 3 > all, "the bound was more than the busiest rank's work in %d of %d", beyond, all);
     printf("bounds: %d instances, exact in %d, least found in %d (%ld partial schedules)\n", all, exact, reached, visited);
