@@ -155,7 +155,8 @@ static double free_from(const port *p, double t, double seconds) {
 static bool take(port *p, double now, double from, double to) {
     size_t past = 0;
     while (past < p->count && p->taken[past][1] <= now) past++;
-    memmove(p->taken, p->taken + past, (p->count -= past) * sizeof *p->taken);
+    p->count -= past;
+    if (past) memmove(p->taken, p->taken + past, p->count * sizeof *p->taken);
     if (p->count == p->capacity) {
         size_t capacity = 2 * p->capacity + 8;
         double(*taken)[2] = realloc(p->taken, capacity * sizeof *taken);
