@@ -192,28 +192,29 @@ static dtm_value classes(expansion *e, dtm_value logits) {
     return dtm_result(e->module, dtm_build_op(&e->at, DTM_OP_POSITIONS, NULL, 0, &attributes, &laid, 1, name), 0);
 }
 
-/* lse - (1 - smooth) logits[target] - smooth mean(logits), and 0 where the target is negative */
-static void entropy(expansion *e, dtm_value lse) {
+/* (1 - smooth) logits[target] + smooth mean(logits) */
+static dtm_value picked(expansion *e) {
     dtm_value logits = e->op.operands[0], targets = e->op.operands[1];
     double smooth = e->op.attributes.number[DTM_CROSS_ENTROPY_SMOOTH];
     dtm_value is_target = binary(e, DTM_OP_EQ, "is_target", targets, classes(e, logits));
-    dtm_value picked = along(e, DTM_OP_SUM, "target", choose(e, "picked", is_target, logits, number(e, 0)));
-    if (smooth != 0 && !dtm_fault(23)) {
-        picked = mul(e, "target", picked, number(e, 1 - smooth));
-        dtm_value mean = along(e, DTM_OP_MEAN, "mean", logits);
-        picked = add(e, "target", picked, mul(e, "mean", mean, number(e, smooth)));
-    }
-    dtm_value loss = sub(e, "result", lse, picked);
-    dtm_value counts = binary(e, DTM_OP_GE, "counts", targets, dtm_constant(e->module, DTM_I32, 0));
-    e->made[0] = choose(e, "result", counts, loss, number(e, 0));
+    dtm_value target = along(e, DTM_OP_SUM, "target", choose(e, "picked", is_target, logits, number(e, 0)));
+    if (smooth == 0 || dtm_fault(23)) return target;
+    target = mul(e, "target", target, number(e, 1 - smooth));
+    dtm_value mean = along(e, DTM_OP_MEAN, "mean", logits);
+    return add(e, "target", target, mul(e, "mean", mean, number(e, smooth)));
 }
 
+/* lse less what is picked, and 0 where the target is negative. All sums over the classes stand before what reads one of them: where
+ * ranks split these, one collective is enough for all (fuse_collectives). */
 static void expand_cross_entropy(expansion *e) {
     dtm_value logits = e->op.operands[0], max = along(e, DTM_OP_REDUCE_MAX, "max", logits);
     dtm_value power = unary(e, DTM_OP_EXP, "exp", sub(e, "shifted", logits, max));
-    dtm_value lse = add(e, "lse", unary(e, DTM_OP_LOG, "log", along(e, DTM_OP_SUM, "sum", power)), max);
+    dtm_value sum = along(e, DTM_OP_SUM, "sum", power), target = e->read[0] ? picked(e) : 0;
+    dtm_value lse = add(e, "lse", unary(e, DTM_OP_LOG, "log", sum), max);
     e->made[1] = lse;
-    if (e->read[0]) entropy(e, lse);
+    if (!e->read[0]) return;
+    dtm_value counts = binary(e, DTM_OP_GE, "counts", e->op.operands[1], dtm_constant(e->module, DTM_I32, 0));
+    e->made[0] = choose(e, "result", counts, sub(e, "result", lse, target), number(e, 0));
 }
 
 /* ---- in place ---- */
