@@ -209,6 +209,11 @@ dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op) 
     return total;
 }
 
+double dtm_collective_time_of(const dtm_module *module, dtm_op op, int64_t payload) {
+    const dtm_op_data *data = dtm_op_get(module, op);
+    return costs(module, data->kind, data->attributes.axes, dtm_group_of(module, data), payload).time;
+}
+
 dtm_algorithm dtm_algorithm_of(const dtm_module *module, dtm_op op) {
     return dtm_collective_cost_of(module, op).algorithm;
 }

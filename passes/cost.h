@@ -48,6 +48,8 @@ dtm_collective_cost dtm_step_cost(const dtm_module *module, dtm_op_kind kind, ui
                                   const dtm_type_data *to);
 /* The cost of a collective operator; a bucket counts all of its operands. */
 dtm_collective_cost dtm_collective_cost_of(const dtm_module *module, dtm_op op);
+/* Seconds of one like that of an operator, among as many ranks, of another payload. */
+double dtm_collective_time_of(const dtm_module *module, dtm_op op, int64_t payload);
 
 /* Seconds of the products that a collective may go in steps with, one after another, and how many they are. */
 double dtm_time_of_products(const dtm_module *module, dtm_op op, size_t *products);

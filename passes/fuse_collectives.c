@@ -201,12 +201,8 @@ static double time_alone(const buckets *all, dtm_op op) {
 }
 
 static double time_of_payload(const buckets *all, dtm_op op, int64_t payload) {
-    double first, then = 0;
-    dtm_op next = all->next[op];
-    dtm_collective_kind kind = dtm_collective_cost_of(all->module, op).kind;
-    dtm_algorithm_choose(all->module, kind, all->module->ops[op].attributes.axes, payload, &first);
-    if (next) dtm_algorithm_choose(all->module, kind, all->module->ops[next].attributes.axes, payload, &then);
-    return first + then;
+    double time = dtm_collective_time_of(all->module, op, payload);
+    return all->next[op] ? time + dtm_collective_time_of(all->module, all->next[op], payload) : time;
 }
 
 /* Joining saves rounds of latency and costs a copy in and one out; what goes on from a bucket is packed already. */
