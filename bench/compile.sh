@@ -24,7 +24,9 @@ row() { # NAME FILE SCHEDULE LAYERS OPTION..
     done | sort -g | awk -v n="$name" -v s="$schedule" -v l="$layers" 'NR == 1 { printf "| %s | %s | %d | %.2f | %.2f | %.0f |\n", n, s, l, $1, $2 + $3, $4 / 1024 }'
 }
 rounds=${1:-5}
-for schedule in 1f1b interleaved dualpipev; do
-    for layers in 126 252; do row llama3-405b "$tmp/big.dtm" $schedule $layers -D layers=$layers; done
+for schedule in 1f1b interleaved dualpipev auto; do
+    for layers in 126 252; do
+        [ $schedule$layers = auto252 ] || row llama3-405b "$tmp/big.dtm" $schedule $layers -D layers=$layers # by auto nothing fits of 252
+    done
     row deepseek-v3-dense "$root/examples/deepseek-v3-dense.dtm" $schedule 61
 done

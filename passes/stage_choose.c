@@ -220,25 +220,34 @@ static double beside_model(const dtm_stage_chooser *c, const trial *t) {
     return most;
 }
 
-/* A published order with a cut. */
-static const dtm_timeline_answer *answer_of(dtm_stage_chooser *c, const dtm_timeline_published *published) {
+static dtm_timeline *order_of(dtm_stage_chooser *c, const dtm_timeline_published *published) {
     dtm_timeline **order = &c->rivals[published->schedule].order;
     if (!*order) *order = dtm_timeline_published_order(arena_of(c), &c->problem, published);
-    return dtm_timeline_answer_with(arena_of(c), &c->problem, c->answer, published, *order);
+    return *order;
+}
+
+/* A published order with a cut. */
+static const dtm_timeline_answer *answer_of(dtm_stage_chooser *c, const dtm_timeline_published *published, dtm_arena *arena) {
+    return dtm_timeline_answer_with(arena, &c->problem, c->answer, published, order_of(c, published));
 }
 
 static const dtm_stage_choice *choice_of_published(dtm_stage_chooser *c, const dtm_timeline_published *published) {
-    return choice_of_answer(c, answer_of(c, published));
+    return choice_of_answer(c, answer_of(c, published, arena_of(c)));
 }
 
 /* With the cut that its line has next. */
-static const dtm_stage_choice *choice_of_line(dtm_stage_chooser *c, const dtm_timeline_published *published, const int64_t *copies) {
+static dtm_timeline_published cut_so(dtm_stage_chooser *c, const dtm_timeline_published *published, const int64_t *copies) {
     dtm_timeline_published cut = *published;
     int stages = c->rivals[published->schedule].line.s.count;
     int *units = dtm_arena_alloc(arena_of(c), (size_t)stages * sizeof *units);
     for (int k = 0; k < stages; k++) units[k] = c->problem.units > 1 ? (int)copies[k] : 1;
     if (c->problem.units > 1) units[0]++, units[stages - 1]++; /* what stands before the copies, and after them */
     cut.units = units;
+    return cut;
+}
+
+static const dtm_stage_choice *choice_of_line(dtm_stage_chooser *c, const dtm_timeline_published *published, const int64_t *copies) {
+    dtm_timeline_published cut = cut_so(c, published, copies);
     return choice_of_published(c, &cut);
 }
 
@@ -275,14 +284,17 @@ static rival *rival_of(dtm_stage_chooser *c, const dtm_timeline_published *p) {
     rival *r = &c->rivals[p->schedule];
     int64_t *copies;
     if (r->begun) return r;
-    dtm_timeline *places = answer_of(c, p)->timeline;
+    dtm_timeline *places = order_of(c, p);
     dtm_timeline_problem free = c->problem;
     free.memory = 0;
     r->line = stage_line_of(&c->s, places, &free, c->copies, 0);
     stage_line_next(&r->line, arena_of(c), &copies);
-    const dtm_timeline_answer *quickest = choice_of_line(c, p, copies)->searched;
+    dtm_arena *scratch = dtm_arena_create();
+    dtm_timeline_published cut = cut_so(c, p, copies);
+    const dtm_timeline_answer *quickest = answer_of(c, &cut, scratch);
     r->begun = true;
     r->quickest = quickest->times->makespan + quickest->added;
+    dtm_arena_destroy(scratch);
     r->line = stage_line_of(&c->s, places, &c->problem, c->copies, c->memory);
     r->over = stage_line_is_hopeless(&r->line);
     return r;

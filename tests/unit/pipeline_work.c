@@ -1,11 +1,13 @@
 /* What compiling a large pipeline takes, up to the plan: examples/llama3-405b.dtm on { pp = 16, dp = 128, tp = 8 }, 32 microbatches,
  * by three schedules. Counted is what the compiler asks of its arenas (the linker brings every request here: CMakeLists.txt), which
  * no other process disturbs. Twice the layers are no more work but for the tables that stages are cut by, which have a line for
- * each, and at no moment more than 200 MB are held. */
+ * each, and at no moment more than 200 MB are held. By `auto`, which compiles what it compares, it is counted too how often that is,
+ * of examples/deepseek-v3-dense.dtm as well, whose search answers with what fits only with less started ahead. */
 #include "codegen/codegen.h"
 #include "frontend/check.h"
 #include "passes/ledger.h"
 #include "passes/pipeline.h"
+#include "passes/stage_choice.h"
 #include "passes/stage_cost.h"
 
 #include <malloc.h>
@@ -17,6 +19,7 @@ enum { MOST_REQUESTS = 2500000, MOST_BYTES = 200000000 };
 static struct {
     size_t requests, bytes; /* of arenas */
     size_t held, most;      /* at a time */
+    int tried;              /* choices that were compiled */
 } counted;
 
 void *__real_dtm_arena_alloc(dtm_arena *arena, size_t bytes);
@@ -71,16 +74,17 @@ static void write_program(const char *path, const char *folder) {
     if (fclose(out)) perror(path), exit(2);
 }
 
-/* Counts a whole compilation. */
+/* Counts a whole compilation; layers NULL: as many as it has. */
 static bool compile(const char *path, const char *schedule, const char *layers) {
     const char *sets[] = {schedule}, *defines[] = {layers};
-    dtm_check_options options = {.defines = defines, .n_defines = 1, .sets = sets, .n_sets = 1};
+    dtm_check_options options = {.defines = defines, .n_defines = layers != NULL, .sets = sets, .n_sets = 1};
     dtm_pipeline_options pipeline = {.verify = false};
     size_t held = counted.held;
     counted.requests = counted.bytes = 0, counted.most = held;
     dtm_context *context = dtm_context_create();
     dtm_module *module = dtm_check(context, path, &options);
     bool good = module && dtm_pipeline_run(module, &pipeline);
+    counted.tried = good && module->choice ? module->choice->n_tried : 0;
     if (good) {
         dtm_text plan = {.arena = module->arena}, kernels = plan;
         good = dtm_codegen(module, &(dtm_predictions){dtm_run_times, 0, dtm_pair_course_of}, &plan, &kernels);
@@ -91,6 +95,16 @@ static bool compile(const char *path, const char *schedule, const char *layers) 
     dtm_context_destroy(context);
     counted.most -= held;
     return good;
+}
+
+/* `auto` of a program: so many choices compiled, and so many requests, at most. */
+static int check_auto(const char *path, int tried, size_t requests) {
+    if (!compile(path, "schedule=auto", NULL)) return 1;
+    printf("auto, %s: %d compiled, %zu requests, %.1f MB in all, %.1f MB at most\n", path, counted.tried, counted.requests,
+           1e-6 * (double)counted.bytes, 1e-6 * (double)counted.most);
+    if (counted.tried >= 1 && counted.tried <= tried && counted.requests <= requests && counted.requests > requests / 2) return 0;
+    printf("failed: %d compiled and %zu requests at most\n", tried, requests);
+    return 1;
 }
 
 int main(void) {
@@ -112,6 +126,8 @@ int main(void) {
         if ((double)requests[1] > 1.05 * (double)requests[0] || (double)bytes[1] > 1.2 * (double)bytes[0])
             failures++, printf("failed: twice the layers are more work\n");
     }
+    failures += check_auto(path, 1, 2200000);
+    failures += check_auto("examples/deepseek-v3-dense.dtm", 3, 9000000);
     unlink(path);
     return failures != 0;
 }
