@@ -280,6 +280,20 @@ static const dtm_stage_choice *search_again(dtm_stage_chooser *c) {
     return is_hopeful(c, time) && !tried(c, choice) ? choice : NULL;
 }
 
+/* How long a published order takes with a cut by the model: the search has timed most of them. */
+static double published_time(dtm_stage_chooser *c, const dtm_timeline_published *cut) {
+    size_t stages = (size_t)c->rivals[cut->schedule].line.s.count;
+    for (int i = 0; i < c->answer->n_published; i++) {
+        const dtm_timeline_published *known = &c->answer->published[i];
+        if (known->schedule == cut->schedule && memcmp(known->units, cut->units, stages * sizeof *cut->units) == 0) return known->time;
+    }
+    dtm_arena *scratch = dtm_arena_create();
+    const dtm_timeline_answer *answer = answer_of(c, cut, scratch);
+    double time = answer->times->makespan + answer->added;
+    dtm_arena_destroy(scratch);
+    return time;
+}
+
 static rival *rival_of(dtm_stage_chooser *c, const dtm_timeline_published *p) {
     rival *r = &c->rivals[p->schedule];
     int64_t *copies;
@@ -289,12 +303,9 @@ static rival *rival_of(dtm_stage_chooser *c, const dtm_timeline_published *p) {
     free.memory = 0;
     r->line = stage_line_of(&c->s, places, &free, c->copies, 0);
     stage_line_next(&r->line, arena_of(c), &copies);
-    dtm_arena *scratch = dtm_arena_create();
     dtm_timeline_published cut = cut_so(c, p, copies);
-    const dtm_timeline_answer *quickest = answer_of(c, &cut, scratch);
     r->begun = true;
-    r->quickest = quickest->times->makespan + quickest->added;
-    dtm_arena_destroy(scratch);
+    r->quickest = published_time(c, &cut);
     r->line = stage_line_of(&c->s, places, &c->problem, c->copies, c->memory);
     r->over = stage_line_is_hopeless(&r->line);
     return r;
