@@ -101,6 +101,7 @@ bool stage_search(stages *s, int64_t copies, const dtm_timeline_problem *units, 
     if (added > 0) { /* once more without: is it worth that? */
         dtm_timeline_answer *single = dtm_arena_alloc(arena, sizeof *single);
         problem.no_copies = problem.quiet = true;
+        problem.timed = answer;
         bool other = dtm_timeline_search(module->context, arena, &problem, single);
         double alone = other ? single->times->makespan + problem.added[single->timeline->placement] : INFINITY;
         if (alone < answer->times->makespan + problem.added[DTM_PLACE_BIDIRECTIONAL] + added) {

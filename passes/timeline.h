@@ -179,6 +179,8 @@ typedef struct dtm_timeline_problem {
     void (*cut)(const void *state, const dtm_timeline *order, int *units); /* NULL, or how stages are cut for an order elsewhere */
     const void *cut_state;
     double added[DTM_PLACE_BIDIRECTIONAL + 1]; /* by placement: seconds that a step takes after the last microbatch, beside others */
+    const struct dtm_timeline_answer *timed; /* of a search of the same units with at least as much memory: published schedules need not be
+                                                timed once more. NULL: there is none */
 } dtm_timeline_problem;
 
 /* A published schedule on the same problem, its stages cut evenly, so that the busiest rank has least to do, or by the problem's

@@ -213,8 +213,30 @@ static dtm_timeline_rival time_rival(searcher *s, dtm_arena *arena, dtm_timeline
     return (dtm_timeline_rival){.makespan = fits ? makespan : INFINITY, .memory = r.memory, .added = added};
 }
 
+/* The same where they have been timed: the quickest that fit are kept. */
+static void keep_timed(searcher *s, const dtm_timeline_answer *timed, dtm_timeline_answer *answer) {
+    const dtm_timeline_problem *p = s->problem;
+    answer->rivals = timed->rivals;
+    answer->n_rivals = timed->n_rivals;
+    answer->published = timed->published;
+    answer->n_published = timed->n_published;
+    for (int i = 0, kept = 0; i < timed->n_published && kept < KEPT; i++) {
+        const dtm_timeline_published *known = &timed->published[i];
+        if (!known->fits || (s->memory > 0 && known->memory > s->memory * (1 + 1e-12))) continue;
+        dtm_arena *arena = dtm_arena_create();
+        dtm_timeline *order = search_rival_order(arena, known->schedule, p, &s->beside);
+        if (order) keep_rival(s, (published){arena, order, copy_units(arena, known->units, order->stages), known->time, known->memory, known->schedule});
+        else dtm_arena_destroy(arena);
+        kept += order != NULL;
+    }
+}
+
 static void time_rivals(searcher *s, dtm_timeline_answer *answer) {
     const dtm_timeline_problem *p = s->problem;
+    if (p->timed) {
+        keep_timed(s, p->timed, answer);
+        return;
+    }
     size_t capacity = 0, count = 0;
     const char *name = NULL;
     int chunks = 0, known = 0;
