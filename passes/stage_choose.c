@@ -325,7 +325,9 @@ static const trial *to_settle(const dtm_stage_chooser *c) {
     for (int i = 0; !found && i < DTM_TIMELINE_RIVALS; i++) {
         const rival *r = &c->rivals[i];
         const trial *open = r->begun ? open_of(c, r) : NULL;
-        if (open && r->quickest < fmin(model_time(open), model_time(best)) * (1 - 1e-6)) found = open;
+        if (!open) continue;
+        bool modelled = open->step <= near_enough * model_time(open); /* else another cut may be quicker whatever the model says */
+        if (r->quickest < fmin(modelled ? model_time(open) : INFINITY, model_time(best)) * (1 - 1e-6)) found = open;
     }
     return found;
 }
