@@ -235,7 +235,7 @@ static void find_stage(finder *f, dtm_op op) {
         needed |= at == STAGE_NEEDED || f->weighted[data->operands[i]];
         if (at < 0) continue;
         bool gradient = s->part[def] == PART_BACKWARD;
-        if (backward && gradient) made = made < 0 || at < made ? at : made;
+        if (backward && (gradient || s->unit[def] != def)) made = made < 0 || at < made ? at : made; /* no message has values of copies */
         else if (backward) met = at > met ? at : met;
         else made = at > made ? at : made;
     }
@@ -278,8 +278,8 @@ static void reading_stages(const stages *s, dtm_op op, uint32_t operand, int mad
     else *high = *low;
 }
 
-/* What weights have a part in, but no stage, runs on the first stage of its part that reads it, what the split repeat begins
- * with at the beginning of the pipeline. Operators are numbered in
+/* What weights have a part in, but no stage, runs on the first stage of its part that reads it, what copies of the split repeat read
+ * at the beginning of the pipeline: its gradient, which comes out of them, goes on there too. Operators are numbered in
  * the order of the text, so what reads a result is settled before what makes it. */
 static void settle_needed(stages *s, stage_part part) {
     bool backward = part == PART_BACKWARD;
@@ -296,7 +296,7 @@ static void settle_needed(stages *s, stage_part part) {
             if (!def || s->part[def] != part || s->unit[def] == s->unit[op] || s->stage[s->unit[def]] != STAGE_NEEDED) continue;
             int low, high, *want = &wanted[s->unit[def]];
             reading_stages(s, op, i, STAGE_NEEDED, &low, &high);
-            if (stage_is_carried(s, op) && i == 0 && high >= 0) low = high = backward ? s->count - 1 : 0;
+            if (s->stage[s->unit[op]] == STAGE_COPIES && high >= 0) low = high = backward ? s->count - 1 : 0;
             if (high >= 0 && (*want < 0 || (backward ? high > *want : low < *want))) *want = backward ? high : low;
         }
     }
