@@ -60,7 +60,7 @@ void shard_rules(shard *s) {
     shard_time_axis(s);
     const dtm_mesh *mesh = &m->settings.mesh;
     for (int a = 0; a < mesh->count; a++)
-        if (mesh->axes[a].size > 1) {
+        if (mesh->axes[a].size > 1 && !(m->settings.pipeline.present && m->settings.pipeline.axis == a)) { /* a pipeline splits no tensor */
             s->axes |= (uint16_t)(1 << a);
             if (mesh->axes[a].time) s->time |= (uint16_t)(1 << a);
         }
