@@ -70,10 +70,20 @@ static size_t stays_of(batches *b, const uint8_t *seen) {
 
 /* ---- what there is ---- */
 
+/* The last of its slots that a value has in any copy: of few copies there may be more slots, which others have. */
+static int64_t last_slot(const dtm_module *module, dtm_value value) {
+    const dtm_storage *s = &dtm_value_get(module, value)->storage;
+    int64_t copies = 1;
+    for (dtm_op r = dtm_value_get(module, value)->def; (r = dtm_enclosing(module, r, DTM_OP_REPEAT));)
+        copies *= dtm_op_get(module, r)->attributes.copies;
+    if (s->modulus <= 1 || copies < 1) return 0;
+    return copies + s->shift < s->modulus ? copies + s->shift - 1 : s->modulus - 1;
+}
+
 static void add_place(batches *b, dtm_value value, int region) {
     const dtm_storage *s = &dtm_value_get(b->v->module, value)->storage;
     int64_t bytes = dtm_local_bytes_max(b->v->module, dtm_value_get(b->v->module, value)->type);
-    int64_t one = (s->modulus > 1 ? (int64_t)(s->modulus - 1) * s->stride : 0) + bytes;
+    int64_t one = last_slot(b->v->module, value) * s->stride + bytes;
     int64_t lowest = INT64_MAX, highest = 0;
     for (size_t m = 0; m < b->schedule.times.n_microbatches; m++) {
         if (dtm_loop_place(&b->tables, s, m) == DTM_NO_PLACE) continue;
