@@ -273,7 +273,7 @@ static double bound_for(const dtm_timeline_problem *p, bool both) {
     return fmax(bound, first + input + (p->ranks - 1) * back + p->unit[0].weight); /* the way of one microbatch */
 }
 
-bool search_both_ways(const dtm_timeline_problem *p) { return !p->no_copies && p->ranks > 1 && p->microbatches % 2 == 0; }
+bool search_both_ways(const dtm_timeline_problem *p) { return !p->no_copies && p->ranks > 1 && p->microbatches > 1; }
 
 double search_bound_any(const dtm_timeline_problem *p) {
     double one = bound_for(p, false);

@@ -118,8 +118,8 @@ double search_bound(const search_instance *instance);
 /* And what no plan can beat for any cut of the units and any placement: of copies on one rank, or of two directions. */
 double search_bound_any(const dtm_timeline_problem *problem);
 
-/* Whether stages may stand on two ranks, one for either direction: half of the microbatches goes each way, and the text of
- * orders has no other halves than equal ones. */
+/* Whether stages may stand on two ranks, one for either direction: half of the microbatches goes each way, of an odd number one more
+ * the first. */
 bool search_both_ways(const dtm_timeline_problem *problem);
 
 /* ---- timeline_cut.c: stages from units ---- */
