@@ -1,6 +1,7 @@
 #include "runtime/info.h"
 
 #include "kernels/cpu/matmul.h"
+#include "runtime/cuda/load.h"
 #include "runtime/json.h"
 
 #include <mpi.h>
@@ -237,6 +238,26 @@ bool dtm_info_print_json(const dtm_plan *plan) {
     if (!w.failed) puts(w.data);
     free(w.data);
     return !w.failed;
+}
+
+bool dtm_info_devices(const dtm_options *options, dtm_status *status) {
+    dtm_cuda *cuda;
+    const dtm_cuda_options cuda_options = {.folder = options->cuda_libs};
+    if (!dtm_cuda_create(&cuda_options, &cuda, status)) return false;
+    if (options->json) {
+        dtm_json_writer w = {0};
+        dtm_json_begin_object(&w);
+        dtm_devices_put(cuda, &w, status);
+        dtm_json_end_object(&w);
+        if (w.failed)
+            dtm_status_fail(status, "out of memory");
+        else
+            puts(w.data);
+        free(w.data);
+    } else
+        dtm_devices_print(cuda, status);
+    dtm_cuda_destroy(cuda);
+    return !status->failed;
 }
 
 static void put_flags(dtm_json_writer *w, const dtm_options *options) {

@@ -145,6 +145,7 @@ int main(int argc, char **argv) {
         dtm_version_print(plan);
         return printed(0);
     case DTM_COMMAND_INFO:
+        if (options.devices) return printed(dtm_info_devices(&options, &status) ? 0 : fail(&status));
         if (options.json) return printed(dtm_info_print_json(plan) ? 0 : 1);
         dtm_info_print(plan);
         return printed(0);

@@ -96,6 +96,11 @@ static const char info_text[] =
     "%s info: prints the program, its mesh, parameters, memory of a rank by kind, settings, and the plan's hash.\n"
     "\n"
     "    --json                 the same as one JSON object\n"
+    "    --devices              instead, what --target cuda would find here: the libraries, each with its path, version and\n"
+    "                           build-id, and the GPUs; what is missing, and what would serve. The exit status is 1 if\n"
+    "                           anything is missing\n"
+    "    --cuda-libs DIR        with --devices: the folder with libcuda, libnvrtc, libcublasLt and libnccl; by default the\n"
+    "                           loader finds them, or they are in /usr/local/cuda/lib64\n"
     "\n"
     "It needs no mpirun and no data.\n";
 
@@ -117,6 +122,7 @@ void dtm_options_help(const dtm_options *options) {
 typedef enum flag_kind {
     FLAG_SWITCH,
     FLAG_TEXT,
+    FLAG_FOLDER,
     FLAG_WHOLE,
     FLAG_SEED,
     FLAG_THREADS,
@@ -134,7 +140,7 @@ typedef struct flag {
     void *target;
 } flag;
 
-enum { FLAGS = 21 };
+enum { FLAGS = 23 };
 
 static void flags_of(dtm_options *o, flag flags[FLAGS]) {
     const flag all[FLAGS] = {
@@ -158,6 +164,8 @@ static void flags_of(dtm_options *o, flag flags[FLAGS]) {
         {"--links", FLAG_TEXT, FOR_RUN, &o->links},
         {"--simulate", FLAG_SWITCH, FOR_TRAIN, &o->simulate},
         {"--json", FLAG_SWITCH, FOR_INFO, &o->json},
+        {"--devices", FLAG_SWITCH, FOR_INFO, &o->devices},
+        {"--cuda-libs", FLAG_FOLDER, FOR_INFO, &o->cuda_libs},
         {NULL, FLAG_SWITCH, 0, NULL},
     };
     memcpy(flags, all, sizeof all);
@@ -202,6 +210,9 @@ static bool set(dtm_options *o, const flag *f, const char *value, dtm_status *st
     case FLAG_TEXT:
         *(const char **)f->target = value;
         return *value || dtm_status_fail(status, "%s wants the name of a file", f->name);
+    case FLAG_FOLDER:
+        *(const char **)f->target = value;
+        return *value || dtm_status_fail(status, "%s wants the name of a folder", f->name);
     case FLAG_WHOLE:
         if (whole(value, 1, INT64_MAX / 2, f->target)) return true;
         return dtm_status_fail(status, "%s wants a whole number from 1, not `%s`", f->name, value);
@@ -304,6 +315,7 @@ static bool check_files(const dtm_options *o, dtm_status *status) {
 }
 
 static bool finish(dtm_options *o, dtm_status *status) {
+    if (o->cuda_libs && !o->devices) return dtm_status_fail(status, "--cuda-libs is for --devices: add it");
     if (o->command != DTM_COMMAND_TRAIN && o->command != DTM_COMMAND_EVAL) return true;
     if (o->trace_first && !o->trace)
         return dtm_status_fail(status, "--trace-steps chooses steps of --trace F.json, which is not there");

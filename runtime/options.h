@@ -32,6 +32,8 @@ typedef struct dtm_options {
     uint64_t seed;
     int threads; /* 0: not given */
     bool local, profile, json, quiet, check_replicas;
+    bool devices;          /* of info */
+    const char *cuda_libs; /* the folder of CUDA's libraries, or NULL */
     double deadline; /* of the watchdog, seconds */
     int argc;
     char **argv; /* for the log's header */
