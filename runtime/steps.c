@@ -20,7 +20,8 @@ typedef struct ring {
     dtm_collective_kind kind;
     dtm_algorithm algorithm;
     int cut, size, index;
-    int64_t blocks, rows, inner; /* rows: of the dimension that is cut */
+    int64_t origin; /* where the rows of all members begin in the dimension that is cut: another axis may cut it too */
+    int64_t blocks, rows, inner; /* rows: of that dimension */
 } ring;
 
 static int64_t product_of(const dtm_box *box, int from, int to) {
@@ -29,14 +30,15 @@ static int64_t product_of(const dtm_box *box, int from, int to) {
     return product;
 }
 
-/* The span of a member in the dimension that is cut. */
+/* The span of a member in the dimension that is cut, of what all members of the ring have. */
 static dtm_span span_of(const dtm_rank *rank, const ring *r, int member) {
     const dtm_plan_collective *c = &rank->plan->instructions[r->collective].collective;
     uint32_t split = c->kind == DTM_COLLECTIVE_ALL_GATHER ? c->tensors[0].input : c->tensors[0].output;
     int64_t coordinates[DTM_PLAN_AXES];
     dtm_coordinates_of(rank->plan, dtm_group_rank(rank->transfers[r->collective].group, member), coordinates);
     if (rank->time_axis >= 0) coordinates[rank->time_axis] = rank->coordinates[rank->time_axis];
-    return dtm_buffer_box(rank->plan, split, coordinates).spans[r->cut];
+    dtm_span span = dtm_buffer_box(rank->plan, split, coordinates).spans[r->cut];
+    return (dtm_span){span.begin - r->origin, span.size};
 }
 
 static bool find_ring(const dtm_rank *rank, uint32_t instruction, ring *r) {
@@ -55,6 +57,7 @@ static bool find_ring(const dtm_rank *rank, uint32_t instruction, ring *r) {
     }
     if (r->cut < 0 || r->size < 2 || c->algorithm == DTM_ALGORITHM_PAIRWISE || c->count != 1) return false;
     r->blocks = product_of(&whole, 0, r->cut);
+    r->origin = whole.spans[r->cut].begin;
     r->rows = whole.spans[r->cut].size;
     r->inner = product_of(&whole, r->cut + 1, whole.rank);
     return r->blocks * r->rows * r->inner > 0;
