@@ -23,7 +23,13 @@ typedef struct dtm_on_its_way {
 
 static dtm_op op_of(const dtm_run *run, const dtm_op_data *op) { return (dtm_op)(op - run->module->ops); }
 
-static bool meet(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) { return a < b + b_bytes && b < a + a_bytes; }
+/* Nothing meets what has no bytes. */
+static bool meet(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
+    return a_bytes && b_bytes && a < b + b_bytes && b < a + a_bytes;
+}
+
+/* Of an empty microbatch nothing comes, but it is waited for. */
+static bool is_nothing_of(const on_its_way *w, int64_t begin, int64_t bytes) { return !bytes && !w->out_bytes && w->stands && begin == w->out; }
 
 static bool refuse(dtm_run *run, const dtm_op_data *op, const char *format, const char *a, const char *b) {
     if (!run->failed) dtm_error(run->context, op ? op->span : (dtm_span){0, 0, 0}, DTM_INTERPRET_STORAGE, format, a, b);
@@ -121,7 +127,7 @@ bool dtm_apart_read(dtm_run *run, const dtm_op_data *op, dtm_value value, int64_
     if (op && dtm_is_alias(run->module, op_of(run, op))) return true; /* it names the bytes */
     for (size_t i = run->n_on_their_way; i-- > 0;) {
         const on_its_way *w = &run->on_their_way[i];
-        if (!meet(begin, bytes, w->out, w->out_bytes)) continue;
+        if (!meet(begin, bytes, w->out, w->out_bytes) && !is_nothing_of(w, begin, bytes)) continue;
         if (!w->stands && op && dtm_comes_after(run->module, w->op, op_of(run, op))) continue; /* its own operand */
         if (!w->stands)
             return refuse(run, op, "`%s` is read, but `%s` may have come in its place: that has been started", dtm_value_name(run->module, value),
