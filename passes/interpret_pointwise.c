@@ -150,12 +150,14 @@ bool dtm_interpret_CAST(dtm_call *call) {
     }
 }
 
-/* The flattened copy an operator is in, microbatches apart: their elements have places of their own. */
-static int64_t copy_number(const dtm_run *run) {
+/* The flattened copy an operator is in, outermost repeat first, microbatches apart: their elements have places of their own. */
+static int64_t copy_number(const dtm_run *run, dtm_value made) {
+    const dtm_slots *in = &run->slots[made];
     int64_t copy = 0;
-    for (size_t l = 0; l < run->n_loops; l++)
-        if (run->loops[l].current >= 0 && l != run->time_loop)
-            copy = copy * run->loops[l].copies + run->loops[l].first + run->loops[l].current;
+    for (int i = 0; i < in->depth; i++) {
+        const dtm_loop *loop = &run->loops[in->loops[i]];
+        if (in->loops[i] != run->time_loop) copy = copy * loop->copies + loop->first + loop->current;
+    }
     return copy;
 }
 
@@ -163,7 +165,7 @@ bool dtm_interpret_DROPOUT(dtm_call *call) {
     const dtm_run *run = call->run;
     double p = call->op->attributes.number[DTM_DROPOUT_P];
     uint64_t site = (uint64_t)run->sites[call->op - run->module->ops];
-    int64_t copy = copy_number(run), strides[DTM_MAX_RANK], first = 0;
+    int64_t copy = copy_number(run, call->op->results[0]), strides[DTM_MAX_RANK], first = 0;
     dtm_nest n = dtm_nest_begin(call);
     dtm_nest_add(&n, &call->results[0]);
     dtm_nest_add(&n, &call->operands[0]);
