@@ -167,19 +167,22 @@ static void span_user(planner *p, dtm_value read, dtm_op user, void *state) {
         if (p->order.end[user] > s->end) s->end = p->order.end[user];
         return;
     }
+    int64_t read_at = p->order.end[user];
     if (data->kind == DTM_OP_CARRY) { /* first is read before the loop, next at the end of each copy */
         dtm_op loop = to.loops[to.depth - 1];
-        if (data->operands[0] == read && p->order.begin[loop] > s->end) s->end = p->order.begin[loop];
-        if (data->operands[1] != read) return;
-        if (p->order.end[loop] > s->end) s->end = p->order.end[loop];
-        s->last_in_copy = p->order.end[loop];
-        return;
+        if (data->operands[1] == read) {
+            if (p->order.end[loop] > s->end) s->end = p->order.end[loop];
+            s->last_in_copy = p->order.end[loop];
+        }
+        if (data->operands[0] != read) return;
+        to.depth--;
+        read_at = p->order.begin[loop];
     }
     int common = common_depth(&s->from, &to);
     int64_t slots = copies_from(p, &s->from, common);
     if (slots > s->slots) s->slots = slots;
     int64_t begin = common < s->from.depth ? p->order.begin[s->from.loops[common]] : p->order.begin[s->def];
-    int64_t end = common < to.depth ? p->order.end[to.loops[common]] : p->order.end[user];
+    int64_t end = common < to.depth ? p->order.end[to.loops[common]] : read_at;
     if (begin < s->begin) s->begin = begin;
     if (end > s->end) s->end = end;
     if (common == s->from.depth && end > s->last_in_copy) s->last_in_copy = end;
