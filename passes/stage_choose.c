@@ -211,7 +211,8 @@ static const dtm_stage_choice *search(dtm_stage_chooser *c, double effort, bool 
 }
 
 /* By the model of single units. */
-static double model_time(const trial *t) { return t->choice->searched->times->makespan + t->choice->searched->added; }
+static double time_of(const dtm_stage_choice *choice) { return choice->searched->times->makespan + choice->searched->added; }
+static double model_time(const trial *t) { return time_of(t->choice); }
 
 /* What the fullest rank of a trial needed beside what the model says of it. */
 static double beside_model(const dtm_stage_chooser *c, const trial *t) {
@@ -255,8 +256,9 @@ static const dtm_stage_choice *choice_of_line(dtm_stage_chooser *c, const dtm_ti
 static int most_rivals(const dtm_stage_chooser *c) { return 1 + 24 / c->s.n_ranks; }
 
 /* Whether a choice may be better than the best that was tried, or than one that is as quick and perhaps fits: while that is open it is
- * as good as others. Of those that come near by the model a few are seen to fit, and not to be quicker; then it is enough. */
-static bool is_hopeful(const dtm_stage_chooser *c, double time) {
+ * as good as others. Of those that come near by the model a few are seen to fit, and not to be quicker; then it is enough. `added`: what
+ * of the time comes after the last microbatch, which may come to much less: in buckets, and started before it. */
+static bool is_hopeful(const dtm_stage_chooser *c, double time, double added) {
     const trial *open = best_open(c), *best = open ? open : best_tried(c);
     if (!best || time < model_time(best)) return true;
     double until = fmax(near_enough * model_time(best), best->step); /* what the model leaves out may be much of a step */
@@ -265,7 +267,7 @@ static bool is_hopeful(const dtm_stage_chooser *c, double time) {
         const trial *t = &c->trials[i];
         seen += t != best && (t->open || fits(c, t)) && model_time(t) <= until;
     }
-    return time <= until && seen < most_rivals(c);
+    return time - added <= until && seen < most_rivals(c);
 }
 
 /* Again, within what the trial of what was found last has left. */
@@ -276,8 +278,7 @@ static const dtm_stage_choice *search_again(dtm_stage_chooser *c) {
     c->latest = -1;
     const dtm_stage_choice *choice = c->left > 0 ? search(c, 0.3, true) : NULL;
     if (!choice) return NULL;
-    double time = choice->searched->times->makespan + choice->searched->added;
-    return is_hopeful(c, time) && !tried(c, choice) ? choice : NULL;
+    return is_hopeful(c, time_of(choice), choice->searched->added) && !tried(c, choice) ? choice : NULL;
 }
 
 /* How long a published order takes with a cut by the model: the search has timed most of them. */
@@ -351,17 +352,15 @@ static const dtm_stage_choice *cut_of_line(dtm_stage_chooser *c, rival *r, const
     return r->cut;
 }
 
-static double time_of(const dtm_stage_choice *choice) { return choice->searched->times->makespan + choice->searched->added; }
-
 /* The next cut of a published schedule: the one that the search has seen, or else of its line. */
 static const dtm_stage_choice *next_cut(dtm_stage_chooser *c, rival *r, const dtm_timeline_published *p) {
     if (r->over || open_of(c, r)) return NULL;
-    bool first = !r->cut && !r->line.n_seen && (c->memory <= 0 || p->memory <= c->memory) && is_hopeful(c, p->time);
+    bool first = !r->cut && !r->line.n_seen && (c->memory <= 0 || p->memory <= c->memory) && is_hopeful(c, p->time, p->added);
     const dtm_stage_choice *next = first ? choice_of_published(c, p) : NULL;
     if (next && tried(c, next)) next = NULL;
     if (!next) {
         next = cut_of_line(c, r, p);
-        if (!next || !is_hopeful(c, time_of(next))) return NULL;
+        if (!next || !is_hopeful(c, time_of(next), next->searched->added)) return NULL;
         r->over = r->cut_is_last; /* else the next cut may be better than this one, which tells what it needs */
         r->cut = NULL;
     }
@@ -372,17 +371,12 @@ static const dtm_stage_choice *next_cut(dtm_stage_chooser *c, rival *r, const dt
 static const dtm_stage_choice *next_rival(dtm_stage_chooser *c) {
     for (int i = 0; i < c->answer->n_published && c->n_trials < MOST_TRIALS; i++) {
         const dtm_timeline_published *p = &c->answer->published[i];
-        rival *r = c->memory > 0 || is_hopeful(c, p->time) ? rival_of(c, p) : NULL;
-        if (!r || !is_hopeful(c, fmin(p->time, r->quickest))) continue;
+        rival *r = c->memory > 0 || is_hopeful(c, p->time, p->added) ? rival_of(c, p) : NULL;
+        if (!r || !is_hopeful(c, fmin(p->time, r->quickest), p->added)) continue;
         const dtm_stage_choice *next = next_cut(c, r, p);
         if (next) return next;
     }
     return NULL;
-}
-
-/* Whether a published schedule comes near what was found. */
-static bool has_rivals(const dtm_timeline_answer *a) {
-    return a->n_published && a->published[0].time <= near_enough * (a->times->makespan + a->added);
 }
 
 /* The best, with all that was tried. */
@@ -408,7 +402,6 @@ static const dtm_stage_choice *choose_timeline(dtm_stage_chooser *c, bool *stand
         next = search(c, 1, c->memory > 0);
         if (next && !counts_up(c, next->n_stages, "auto")) return NULL;
         if (!next && c->memory <= 0) return NULL;
-        *stands = next && c->memory <= 0 && !has_rivals(c->answer);
     } else {
         next = search_again(c);
     }
