@@ -160,6 +160,5 @@ void dtm_c_number(dtm_dtype dtype, double number, dtm_text *out);
 /* Of a pipeline the plans of all its ranks, which share kernels and inputs. */
 void dtm_write_plans(dtm_generator *all, size_t count, dtm_text *out);
 void dtm_write_kernels(dtm_generator *g, dtm_text *out);
-void dtm_sha256(const void *data, size_t bytes, unsigned char digest[32]);
 
 #endif

@@ -1,6 +1,7 @@
 /* Writes plan.c: the tables as C initialisers, in an order and with names that can be read. The plan's hash is taken over
  * this text and that of the kernels. */
 #include "codegen/generator.h"
+#include "runtime/sha256.h"
 
 #include <string.h>
 

@@ -18,7 +18,7 @@ allow() {
     done
 }
 
-shared='runtime/comm/algorithm\.h'
+shared='runtime/(comm/algorithm|sha256)\.h'
 allow ir "$shared"
 allow frontend 'ir/' 1
 allow passes "ir/|$shared"

@@ -4,6 +4,7 @@
 #include "runtime/test_check.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *root;
@@ -67,6 +68,28 @@ static void test_missing(void) {
     status = (dtm_status){0};
     CHECK_FAILS(dtm_cuda_nccl(cuda, &status), &status, "libnccl is missing");
     dtm_cuda_destroy(cuda);
+}
+
+/* What came of it is kept: a library that appears later is not mixed with what was found without it. */
+static void test_kept(void) {
+    char folder[1024], from[1024], to[1024];
+    snprintf(folder, sizeof folder, "%s/later.%d", root, (int)getpid());
+    snprintf(from, sizeof from, "%s/whole/libnccl.so.2", root);
+    snprintf(to, sizeof to, "%s/later.%d/libnccl.so.2", root, (int)getpid());
+    if (mkdir(folder, 0700)) abort();
+    dtm_status status = {0};
+    dtm_cuda *cuda = open_in(strrchr(folder, '/') + 1, false);
+    CHECK_FAILS(dtm_cuda_nccl(cuda, &status), &status, "libnccl is missing");
+    if (symlink(from, to)) abort();
+    status = (dtm_status){0};
+    CHECK_FAILS(dtm_cuda_nccl(cuda, &status), &status, "libnccl is missing");
+    dtm_cuda_destroy(cuda);
+    status = (dtm_status){0};
+    cuda = open_in(strrchr(folder, '/') + 1, false);
+    CHECK_OK(dtm_cuda_nccl(cuda, &status) != NULL, &status);
+    dtm_cuda_destroy(cuda);
+    unlink(to);
+    rmdir(folder);
 }
 
 static void test_driver_refused(void) {
@@ -193,6 +216,7 @@ int main(int argc, char **argv) {
     root = argv[1];
     test_whole();
     test_missing();
+    test_kept();
     test_driver_refused();
     test_symbol_missing();
     test_bound();

@@ -1,5 +1,5 @@
-/* SHA-256 (FIPS 180-4): what names a plan. */
-#include "codegen/generator.h"
+/* SHA-256 (FIPS 180-4): what names a plan and a compiled kernel. */
+#include "runtime/sha256.h"
 
 #include <string.h>
 
