@@ -64,7 +64,8 @@ static void add_dims(nest *n, dtm_value value) {
     }
 }
 
-/* In the order of the value that has most dimensions; others after it. */
+/* In the order of the value that has most dimensions, of equals of one that is summed: operators that are made again here may have
+ * another order, and fuse has gone by the sums (fuse_groups.c). Others after it. */
 static void collect_dims(nest *n) {
     dtm_value widest = 0;
     int rank = -1;
@@ -74,6 +75,10 @@ static void collect_dims(nest *n) {
             dtm_value v = k < op->n_results ? op->results[k] : op->operands[k - op->n_results];
             if (type_of(n, v)->rank > rank) widest = v, rank = type_of(n, v)->rank;
         }
+    }
+    for (size_t i = n->n_ops; i-- > 0;) {
+        const dtm_op_data *op = body_op(n, i);
+        if (dtm_is_reduction(op->kind) && type_of(n, op->operands[0])->rank == rank) widest = op->operands[0];
     }
     if (rank > 0) add_dims(n, widest);
     for (size_t i = 0; i < n->n_ops; i++) {
