@@ -1,0 +1,1090 @@
+/* The instructions: a warp runs until it comes to a barrier or its end, or has used up its turn. Compiled for the plain
+ * architecture and for one with AVX2 and FMA (VARIANT is the suffix of the names); both give the same bits, as nothing here
+ * may be contracted or reassociated.
+ *
+ * Lanes come apart at branches. A group of lanes with one place runs; `next` is the lowest place of the others. By default
+ * the group at the lowest place runs, so that lanes meet again where paths join. */
+#include "lanes.h"
+#include "numbers.h"
+
+#include <fenv.h>
+#include <stdlib.h>
+
+#define PASTE_(a, b) a##_##b
+#define PASTE(a, b) PASTE_(a, b)
+
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+#define R32(row) (file + (row))
+#define S32R(row) ((int32_t *)(file + (row)))
+#define R64(row) ((uint64_t *)(void *)(file + (row)))
+#define S64R(row) ((int64_t *)(void *)(file + (row)))
+#define F32R(row) ((float *)(void *)(file + (row)))
+#define F64R(row) ((double *)(void *)(file + (row)))
+
+/* Of every lane of the mask m: result row D of type T is E, an expression of l. */
+#define EACH(T, D, E)                                                                                                          \
+    do {                                                                                                                       \
+        T *to_ = (T *)(void *)(file + (D));                                                                                    \
+        if (m == ALL_LANES) {                                                                                                  \
+            INDEPENDENT for (int l = 0; l < LANES; l++) to_[l] = (T)(E);                                                       \
+        } else {                                                                                                               \
+            for (int l = 0; l < LANES; l++)                                                                                    \
+                if (m >> l & 1)                                                                                                \
+                    to_[l] = (T)(E);                                                                                           \
+        }                                                                                                                      \
+    } while (0)
+
+/* ---- numbers ---- */
+
+static float flushed(float x) { return fpclassify(x) == FP_SUBNORMAL ? copysignf(0, x) : x; }
+static float min_float(float a, float b) {
+    return isnan(a) ? b : isnan(b) ? a : a == b ? (signbit(a) ? a : b) : a < b ? a : b;
+}
+static float max_float(float a, float b) {
+    return isnan(a) ? b : isnan(b) ? a : a == b ? (signbit(a) ? b : a) : a > b ? a : b;
+}
+static double min_double(double a, double b) {
+    return isnan(a) ? b : isnan(b) ? a : a == b ? (signbit(a) ? a : b) : a < b ? a : b;
+}
+static double max_double(double a, double b) {
+    return isnan(a) ? b : isnan(b) ? a : a == b ? (signbit(a) ? b : a) : a > b ? a : b;
+}
+
+static const int directions[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
+/* Volatile, so that the compiler leaves the operation between the changes of the rounding mode. */
+static __attribute__((noinline)) float directed(int base, float a_, float b_, float c_, int round) {
+    volatile float a = a_, b = b_, c = c_, d;
+    fesetround(directions[round]);
+    switch (base) {
+    case ADD: d = a + b; break;
+    case SUB: d = a - b; break;
+    case MUL: d = a * b; break;
+    case DIV: d = a / b; break;
+    case RCP: d = 1 / a; break;
+    case SQRT: d = sqrtf(a); break;
+    default: d = fmaf(a, b, c); break;
+    }
+    fesetround(FE_TONEAREST);
+    return d;
+}
+static __attribute__((noinline)) double directed_double(int base, double a_, double b_, double c_, int round) {
+    volatile double a = a_, b = b_, c = c_, d;
+    fesetround(directions[round]);
+    switch (base) {
+    case ADD: d = a + b; break;
+    case SUB: d = a - b; break;
+    case MUL: d = a * b; break;
+    case DIV: d = a / b; break;
+    case RCP: d = 1 / a; break;
+    case SQRT: d = sqrt(a); break;
+    default: d = fma(a, b, c); break;
+    }
+    fesetround(FE_TONEAREST);
+    return d;
+}
+
+/* f32 with modifiers. */
+static float slow(const struct op *op, float a, float b, float c) {
+    float d;
+    if (op->mods & FTZ)
+        a = flushed(a), b = flushed(b), c = flushed(c);
+    switch (op->base) {
+    case MIN: d = (op->mods & NANS) && (isnan(a) || isnan(b)) ? NAN : min_float(a, b); break;
+    case MAX: d = (op->mods & NANS) && (isnan(a) || isnan(b)) ? NAN : max_float(a, b); break;
+    case ABS: d = fabsf(a); break;
+    case NEG: d = -a; break;
+    default: d = directed(op->base, a, b, c, op->round); break;
+    }
+    if (op->mods & FTZ)
+        d = flushed(d);
+    if (op->mods & SAT)
+        d = !(d > 0) ? 0 : d > 1 ? 1 : d;
+    return d;
+}
+
+/* The functions that are approximate; bounds are those of the ISA. */
+static float function(struct run *r, const struct op *op, float x, float y) {
+    bool ftz = op->mods & FTZ;
+    if (ftz)
+        x = flushed(x), y = flushed(y);
+    uint32_t bits = bits_of(x);
+    float d;
+    switch (op->base) {
+    case EX2: d = approximate(r, EX2, bits, exp2((double)x), 0x1p-22, 0); break;
+    case LG2: d = approximate(r, LG2, bits, log2((double)x), x > 0.5f && x < 2 ? 0 : 0x1p-22, x > 0.5f && x < 2 ? 0x1p-22 : 0); break;
+    case RCP: d = approximate(r, RCP, bits, 1 / (double)x, 0x1p-23, 0); break;
+    case RSQRT: d = approximate(r, RSQRT, bits, 1 / sqrt((double)x), 0x1.3p-23, 0); break;
+    case SQRT: d = approximate(r, SQRT, bits, sqrt((double)x), 0x1p-23, 0); break;
+    case SIN: d = approximate(r, SIN, bits, sin((double)x), 0, 0x1p-21); break;
+    case COS: d = approximate(r, COS, bits, cos((double)x), 0, 0x1p-21); break;
+    case TANH: d = approximate(r, TANH, bits, tanh((double)x), 0x1p-11, 0); break;
+    default: d = approximate(r, DIV, bits ^ bits_of(y) * 7, (double)x / (double)y, 0x1p-22, 0); break; /* 2 ulp */
+    }
+    return ftz ? flushed(d) : d;
+}
+
+static double small_value(int type, uint32_t bits) { return type == F16 ? f16_value(bits) : bf16_value(bits); }
+static uint32_t small_result(int type, double x) { return type == F16 ? f16_bits(x, TO_NEAREST) : bf16_bits(x, TO_NEAREST); }
+/* f16 and bf16: in double precision, rounded once. */
+static uint32_t small(const struct op *op, int type, uint32_t a_, uint32_t b_, uint32_t c_) {
+    double a = small_value(type, a_), b = small_value(type, b_), c = small_value(type, c_), d;
+    switch (op->base) {
+    case ABS: return a_ & 0x7fff;
+    case NEG: return a_ ^ 0x8000;
+    case ADD: d = a + b; break;
+    case SUB: d = a - b; break;
+    case MUL: d = a * b; break;
+    case MIN: d = (op->mods & NANS) && (isnan(a) || isnan(b)) ? NAN : min_double(a, b); break;
+    case MAX: d = (op->mods & NANS) && (isnan(a) || isnan(b)) ? NAN : max_double(a, b); break;
+    default: d = fma(a, b, c); break;
+    }
+    if ((op->mods & RELU) && d < 0)
+        d = 0;
+    return small_result(type, d);
+}
+static uint32_t small_pair(const struct op *op, int type, uint32_t a, uint32_t b, uint32_t c) {
+    return small(op, type, a & 0xffff, b & 0xffff, c & 0xffff) | small(op, type, a >> 16, b >> 16, c >> 16) << 16;
+}
+
+/* ---- conversions ---- */
+
+static int64_t extended(int type, uint64_t bits) {
+    switch (type) {
+    case U8: case B8: return (uint8_t)bits;
+    case S8: return (int8_t)bits;
+    case U16: case B16: return (uint16_t)bits;
+    case S16: return (int16_t)bits;
+    case U32: case B32: return (uint32_t)bits;
+    case S32: return (int32_t)bits;
+    default: return (int64_t)bits;
+    }
+}
+static double float_value(int type, uint64_t bits) {
+    switch (type) {
+    case F16: return f16_value((uint32_t)bits & 0xffff);
+    case BF16: return bf16_value((uint32_t)bits & 0xffff);
+    case F32: return float_of((uint32_t)bits);
+    default: return double_of(bits);
+    }
+}
+static void limits(int type, double *low, double *high, int64_t *least, uint64_t *greatest) {
+    int bits = type_bytes(type) * 8;
+    bool is_signed = type >= S8 && type <= S64;
+    *greatest = bits == 64 ? UINT64_MAX >> is_signed : (UINT64_C(1) << (bits - is_signed)) - 1;
+    *least = is_signed ? -(int64_t)(*greatest) - 1 : 0;
+    *low = (double)*least, *high = ldexp(1, bits - is_signed);
+}
+static uint64_t to_integer(double x, int type, int round) {
+    double low, high;
+    int64_t least;
+    uint64_t greatest;
+    limits(type, &low, &high, &least, &greatest);
+    if (isnan(x))
+        return 0;
+    x = rounded(x, round);
+    return x < low ? (uint64_t)least : x >= high ? greatest : x < 0 ? (uint64_t)(int64_t)x : (uint64_t)x;
+}
+static uint64_t integer_to_integer(const struct op *op, int64_t x) {
+    double low, high;
+    int64_t least;
+    uint64_t greatest;
+    if (!(op->mods & SAT))
+        return (uint64_t)x;
+    limits(op->type, &low, &high, &least, &greatest);
+    if (op->from == U64)
+        return (uint64_t)x > greatest ? greatest : (uint64_t)x;
+    return x < least ? (uint64_t)least : x > 0 && (uint64_t)x > greatest ? greatest : (uint64_t)x;
+}
+static __attribute__((noinline)) float to_float(double x, int round) {
+    volatile double from = x;
+    fesetround(directions[round]);
+    volatile float to = (float)from;
+    fesetround(FE_TONEAREST);
+    return to;
+}
+static __attribute__((noinline)) double whole_to_float(int64_t x, bool is_unsigned, bool single, int round) {
+    volatile int64_t from = x;
+    fesetround(directions[round]);
+    volatile double to;
+    if (single)
+        to = is_unsigned ? (float)(uint64_t)from : (float)from;
+    else
+        to = is_unsigned ? (double)(uint64_t)from : (double)from;
+    fesetround(FE_TONEAREST);
+    return to;
+}
+static uint32_t to_small(int type, double x, int round) {
+    switch (type) {
+    case F16: return f16_bits(x, round);
+    case BF16: return bf16_bits(x, round);
+    case E4M3: return small_bits(x, 4, 3, round, true, true);
+    default: return isnan(x) ? 0x7f : small_bits(x, 5, 2, round, true, false);
+    }
+}
+static uint64_t to_floating(const struct op *op, double x) {
+    if (op->mods & TOINT)
+        x = rounded(x, op->round);
+    if (op->mods & RELU)
+        x = isnan(x) ? x : x > 0 ? x : 0;
+    if (op->mods & SAT)
+        x = !(x > 0) ? 0 : x > 1 ? 1 : x;
+    int round = op->mods & TOINT ? RN : op->round;
+    if (op->type == F64)
+        return bits_of_double(x);
+    if (op->type == TF32) /* ties away from zero */
+        return isnan(x) ? 0x7fffffff : (bits_of((float)x) + (isinf(x) ? 0 : 0x1000)) & 0xffffe000;
+    if (op->type != F32)
+        return to_small(op->type, x, round);
+    float single = round == RN ? (float)x : to_float(x, round);
+    return bits_of(op->mods & FTZ ? flushed(single) : single);
+}
+static uint64_t convert(const struct op *op, uint64_t a, uint64_t b) {
+    static const uint8_t half[N_TYPES] = {[F16X2] = F16, [BF16X2] = BF16, [E4M3X2] = E4M3, [E5M2X2] = E5M2};
+    if (half[op->type]) { /* the first source is the upper half */
+        int to = half[op->type], bits = type_bytes(to) * 8;
+        double high, low;
+        if (op->vector == 2)
+            high = float_of((uint32_t)a), low = float_of((uint32_t)b);
+        else if (op->from == F16X2)
+            high = f16_value(a >> 16 & 0xffff), low = f16_value(a & 0xffff);
+        else
+            high = op->from == E4M3X2 ? e4m3_value(a >> 8 & 255) : e5m2_value(a >> 8 & 255),
+            low = op->from == E4M3X2 ? e4m3_value(a & 255) : e5m2_value(a & 255);
+        if (op->mods & RELU)
+            high = high < 0 ? 0 : high, low = low < 0 ? 0 : low;
+        return to_small(to, low, op->round) | (uint64_t)to_small(to, high, op->round) << bits;
+    }
+    bool from_float = op->from >= F16;
+    if (op->type >= F16) {
+        if (from_float) {
+            double x = float_value(op->from, a);
+            return to_floating(op, op->mods & FTZ && op->from == F32 ? flushed((float)x) : x);
+        }
+        int64_t x = extended(op->from, a);
+        struct op plain = *op;
+        if (op->type == F32 || op->type == F64) { /* rounded once */
+            plain.round = RN;
+            return to_floating(&plain, whole_to_float(x, op->from == U64, op->type == F32, op->round));
+        }
+        return to_floating(op, op->from == U64 ? (double)(uint64_t)x : (double)x);
+    }
+    if (from_float)
+        return to_integer(op->mods & FTZ && op->from == F32 ? flushed((float)float_value(F32, a)) : float_value(op->from, a), op->type,
+                          op->round);
+    return integer_to_integer(op, extended(op->from, a));
+}
+
+static void run_convert(uint32_t *file, const struct op *op, uint32_t m) {
+    int bits = type_bytes(op->type) * 8;
+    bool is_signed = op->type >= S8 && op->type <= S64;
+    if (op->from == F32 && op->type == BF16X2 && !op->mods && op->round == RN) {
+        EACH(uint32_t, op->d, bf16_nearest(F32R(op->b)[l]) | bf16_nearest(F32R(op->a)[l]) << 16);
+        return;
+    }
+    if (op->from == BF16 && op->type == F32 && !op->mods) {
+        EACH(uint32_t, op->d, R32(op->a)[l] << 16);
+        return;
+    }
+    for (int l = 0; l < LANES; l++)
+        if (m >> l & 1) {
+            uint64_t a = op->wide & 1 ? R64(op->a)[l] : R32(op->a)[l], b = op->vector == 2 ? R32(op->b)[l] : 0;
+            uint64_t x = convert(op, a, b);
+            if (bits < 64) { /* a wider register: the sign goes on */
+                x &= (UINT64_C(1) << bits) - 1;
+                if (is_signed && x >> (bits - 1) & 1)
+                    x |= ~((UINT64_C(1) << bits) - 1);
+            }
+            if (op->wide & 2)
+                R64(op->d)[l] = x;
+            else
+                R32(op->d)[l] = bits == 16 ? (uint32_t)x & 0xffff : (uint32_t)x;
+        }
+}
+
+/* ---- comparisons ---- */
+
+#define COMPARES(T, ROW)                                                                                                       \
+    do {                                                                                                                       \
+        const T *a = ROW(op->a), *b = ROW(op->b);                                                                              \
+        switch (op->how) {                                                                                                     \
+        case EQ: for (int l = 0; l < LANES; l++) p |= (uint32_t)(a[l] == b[l]) << l; break;                                    \
+        case NE: for (int l = 0; l < LANES; l++) p |= (uint32_t)(a[l] != b[l]) << l; break;                                    \
+        case LT: for (int l = 0; l < LANES; l++) p |= (uint32_t)(a[l] < b[l]) << l; break;                                     \
+        case LE: for (int l = 0; l < LANES; l++) p |= (uint32_t)(a[l] <= b[l]) << l; break;                                    \
+        case GT: for (int l = 0; l < LANES; l++) p |= (uint32_t)(a[l] > b[l]) << l; break;                                     \
+        default: for (int l = 0; l < LANES; l++) p |= (uint32_t)(a[l] >= b[l]) << l; break;                                    \
+        }                                                                                                                      \
+    } while (0)
+
+static bool compares(int how, double a, double b) {
+    bool none = isnan(a) || isnan(b);
+    switch (how) {
+    case EQ: return a == b;
+    case NE: return !none && a != b;
+    case LT: return a < b;
+    case LE: return a <= b;
+    case GT: return a > b;
+    case GE: return a >= b;
+    case EQU: return none || a == b;
+    case NEU: return none || a != b;
+    case LTU: return none || a < b;
+    case LEU: return none || a <= b;
+    case GTU: return none || a > b;
+    case GEU: return none || a >= b;
+    case NUM: return !none;
+    default: return none;
+    }
+}
+static uint32_t comparison(uint32_t *file, const struct op *op) {
+    uint32_t p = 0;
+    switch (op->type) {
+    case U32: COMPARES(uint32_t, R32); break;
+    case S32: COMPARES(int32_t, S32R); break;
+    case U64: COMPARES(uint64_t, R64); break;
+    case S64: COMPARES(int64_t, S64R); break;
+    case U16: for (int l = 0; l < LANES; l++) p |= (uint32_t)compares(op->how, R32(op->a)[l] & 0xffff, R32(op->b)[l] & 0xffff) << l; break;
+    case S16:
+        for (int l = 0; l < LANES; l++)
+            p |= (uint32_t)compares(op->how, (int16_t)R32(op->a)[l], (int16_t)R32(op->b)[l]) << l;
+        break;
+    case F64: for (int l = 0; l < LANES; l++) p |= (uint32_t)compares(op->how, F64R(op->a)[l], F64R(op->b)[l]) << l; break;
+    case F32:
+        if (op->how <= GE && op->how != NE && !op->mods) {
+            COMPARES(float, F32R);
+            break;
+        }
+        for (int l = 0; l < LANES; l++) {
+            float a = F32R(op->a)[l], b = F32R(op->b)[l];
+            p |= (uint32_t)compares(op->how, op->mods ? flushed(a) : a, op->mods ? flushed(b) : b) << l;
+        }
+        break;
+    default:
+        for (int l = 0; l < LANES; l++)
+            p |= (uint32_t)compares(op->how, small_value(op->type, R32(op->a)[l] & 0xffff), small_value(op->type, R32(op->b)[l] & 0xffff)) << l;
+    }
+    return p;
+}
+static void run_setp(uint32_t *file, const struct op *op, uint32_t m) {
+    uint32_t p = comparison(file, op), q = ~p;
+    if (op->order) {
+        uint32_t c = op->inverted & 2 ? ~file[op->c] : file[op->c];
+        p = op->order == 1 ? p & c : op->order == 2 ? p | c : p ^ c;
+        q = op->order == 1 ? q & c : op->order == 2 ? q | c : q ^ c;
+    }
+    file[op->d] = (file[op->d] & ~m) | (p & m);
+    if (op->d2 >= 0)
+        file[op->d2] = (file[op->d2] & ~m) | (q & m);
+}
+
+/* ---- bits ---- */
+
+static uint64_t field_mask(uint32_t length) { return length >= 64 ? UINT64_MAX : (UINT64_C(1) << length) - 1; }
+static uint64_t bfi(uint64_t a, uint64_t b, uint32_t position, uint32_t length, uint32_t bits) {
+    position &= 255, length &= 255;
+    if (position >= bits)
+        return b;
+    uint64_t mask = field_mask(length) << position;
+    return (b & ~mask) | (a << position & mask);
+}
+static uint64_t bfe(uint64_t a, uint32_t position, uint32_t length, uint32_t bits, bool is_signed) {
+    position &= 255, length &= 255;
+    if (!length)
+        return 0;
+    uint32_t end = position + length - 1 < bits - 1 ? position + length - 1 : bits - 1;
+    uint64_t sign = is_signed ? a >> end & 1 : 0;
+    uint64_t field = position >= bits ? 0 : a >> position, kept = position >= bits ? 0 : end - position + 1;
+    field &= field_mask((uint32_t)kept);
+    return sign ? field | ~field_mask((uint32_t)kept) : field;
+}
+static uint64_t reversed(uint64_t a, int bits) {
+    uint64_t d = 0;
+    for (int i = 0; i < bits; i++)
+        d |= (a >> i & 1) << (bits - 1 - i);
+    return d;
+}
+static uint32_t first_bit(const struct op *op, uint64_t a, int bits) {
+    bool is_signed = op->type == S32 || op->type == S64;
+    if (is_signed && a >> (bits - 1) & 1)
+        a = ~a & field_mask((uint32_t)bits);
+    if (!a)
+        return UINT32_MAX;
+    uint32_t at = 63 - (uint32_t)__builtin_clzll(a);
+    return op->mods & CLAMP ? (uint32_t)bits - 1 - at : at;
+}
+static uint32_t permuted(uint32_t a, uint32_t b, uint32_t how) {
+    uint64_t both = (uint64_t)b << 32 | a;
+    uint32_t d = 0;
+    for (int i = 0; i < 4; i++) {
+        uint32_t n = how >> 4 * i & 15, byte = both >> 8 * (n & 7) & 255;
+        if (n & 8)
+            byte = byte & 128 ? 255 : 0;
+        d |= byte << 8 * i;
+    }
+    return d;
+}
+static uint32_t funnel(const struct op *op, uint32_t low, uint32_t high, uint32_t n) {
+    n = op->mods & CLAMP ? (n < 32 ? n : 32) : n & 31;
+    uint64_t both = (uint64_t)high << 32 | low;
+    return op->mods & LEFT ? (uint32_t)((both << n) >> 32) : (uint32_t)(both >> n);
+}
+static uint32_t dot4(const struct op *op, uint32_t a, uint32_t b, uint32_t c) {
+    for (int i = 0; i < 4; i++) {
+        uint32_t x = a >> 8 * i & 255, y = b >> 8 * i & 255;
+        c += (op->type == S32 ? (uint32_t)(int8_t)x : x) * (op->from == S32 ? (uint32_t)(int8_t)y : y);
+    }
+    return c;
+}
+static uint64_t high_of(uint64_t a, uint64_t b) { return (uint64_t)((unsigned __int128)a * b >> 64); }
+static uint64_t high_of_signed(int64_t a, int64_t b) { return (uint64_t)((__int128)a * b >> 64); }
+static int32_t quotient(int32_t a, int32_t b) { return b == 0 ? -1 : b == -1 ? (int32_t)(0u - (uint32_t)a) : a / b; }
+static int32_t remainder32(int32_t a, int32_t b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
+static int64_t quotient64(int64_t a, int64_t b) { return b == 0 ? -1 : b == -1 ? (int64_t)(0u - (uint64_t)a) : a / b; }
+static int64_t remainder64(int64_t a, int64_t b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
+
+/* ---- memory ---- */
+
+static void addresses(uint32_t *file, const struct op *op, uint64_t *to) {
+    if (op->wide & 1)
+        for (int l = 0; l < LANES; l++)
+            to[l] = R64(op->a)[l] + (uint64_t)op->immediate;
+    else
+        for (int l = 0; l < LANES; l++)
+            to[l] = (uint32_t)(R32(op->a)[l] + (uint32_t)op->immediate);
+}
+static void load_one(uint32_t *file, const struct op *op, int32_t row, int l, const char *at) {
+    uint64_t x = 0;
+    memcpy(&x, at, (size_t)type_bytes(op->type));
+    x = (uint64_t)extended(op->type, x);
+    if (op->mods)
+        R64(row)[l] = x;
+    else
+        R32(row)[l] = (uint32_t)x;
+}
+static void load(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
+    uint32_t *file = w->file;
+    uint64_t address[LANES];
+    char *at[LANES];
+    int size = type_bytes(op->type);
+    addresses(file, op, address);
+    m = check_access(r, w, op, op->space, m, address, size * op->vector, READS, at);
+    for (int v = 0; v < op->vector; v++) {
+        int32_t row = r->f->operands[op->operands + (uint32_t)v];
+        if (size == 4 && !op->mods) {
+            for (int l = 0; l < LANES; l++)
+                if (m >> l & 1)
+                    memcpy(&R32(row)[l], at[l] + 4 * v, 4);
+        } else {
+            for (int l = 0; l < LANES; l++)
+                if (m >> l & 1)
+                    load_one(file, op, row, l, at[l] + size * v);
+        }
+    }
+}
+static void store(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
+    uint32_t *file = w->file;
+    uint64_t address[LANES];
+    char *at[LANES];
+    int size = type_bytes(op->type);
+    addresses(file, op, address);
+    m = check_access(r, w, op, op->space, m, address, size * op->vector, WRITES, at);
+    r->idle = 0;
+    for (int v = 0; v < op->vector; v++) {
+        int32_t row = r->f->operands[op->operands + (uint32_t)v];
+        for (int l = 0; l < LANES; l++)
+            if (m >> l & 1) {
+                if (op->mods)
+                    memcpy(at[l] + size * v, &R64(row)[l], (size_t)size);
+                else
+                    memcpy(at[l] + size * v, &R32(row)[l], (size_t)size);
+            }
+    }
+}
+static void load_param(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
+    uint32_t *file = w->file;
+    const char *from = (const char *)r->launch->params + op->immediate;
+    for (int v = 0; v < op->vector; v++) {
+        int32_t row = r->f->operands[op->operands + (uint32_t)v];
+        for (int l = 0; l < LANES; l++)
+            if (m >> l & 1)
+                load_one(file, op, row, l, from + type_bytes(op->type) * v);
+    }
+}
+
+static uint64_t combined(const struct op *op, uint64_t old, uint64_t b, uint64_t c) {
+    bool is_signed = op->type == S32 || op->type == S64;
+    int64_t x = extended(op->type == F32 ? U32 : op->type, old), y = extended(op->type == F32 ? U32 : op->type, b);
+    bool less = is_signed ? x < y : (uint64_t)x < (uint64_t)y;
+    switch (op->how) {
+    case A_ADD:
+        if (op->type == F32)
+            return bits_of(float_of((uint32_t)old) + float_of((uint32_t)b));
+        if (op->type == F64)
+            return bits_of_double(double_of(old) + double_of(b));
+        return old + b;
+    case A_MIN: return less ? old : b;
+    case A_MAX: return less ? b : old;
+    case A_EXCH: return b;
+    case A_CAS: return x == y ? c : old;
+    case A_AND: return old & b;
+    case A_OR: return old | b;
+    case A_XOR: return old ^ b;
+    case A_INC: return (uint32_t)old >= (uint32_t)b ? 0 : old + 1;
+    default: return old == 0 || (uint32_t)old > (uint32_t)b ? b : old - 1;
+    }
+}
+static void atomic(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
+    uint32_t *file = w->file;
+    uint64_t address[LANES];
+    char *at[LANES];
+    int size = type_bytes(op->type), start = r->launch->warps == SIM_FORWARD ? 0 : (int)draw(r, LANES);
+    addresses(file, op, address);
+    m = check_access(r, w, op, op->space, m, address, size, UPDATES, at);
+    for (int i = 0; i < LANES; i++) {
+        int l = (i + start) % LANES;
+        if (!(m >> l & 1))
+            continue;
+        uint64_t old = 0, b = size == 8 ? R64(op->b)[l] : R32(op->b)[l], c = 0;
+        if (op->how == A_CAS)
+            c = size == 8 ? R64(op->c)[l] : R32(op->c)[l];
+        memcpy(&old, at[l], (size_t)size);
+        uint64_t now = combined(op, old, b, c);
+        if (memcmp(&now, at[l], (size_t)size) != 0)
+            r->idle = 0;
+        memcpy(at[l], &now, (size_t)size);
+        if (op->d >= 0 && size == 8)
+            R64(op->d)[l] = old;
+        else if (op->d >= 0)
+            R32(op->d)[l] = (uint32_t)old;
+    }
+}
+
+static void ldmatrix(struct run *r, struct warp *w, const struct op *op) {
+    uint32_t *file = w->file;
+    uint64_t address[LANES];
+    char *at[LANES];
+    uint16_t matrix[4][8][8];
+    uint32_t rows = op->vector == 4 ? ALL_LANES : (1u << 8 * op->vector) - 1; /* lanes whose addresses count */
+    memset(matrix, 0xff, sizeof matrix);
+    addresses(file, op, address);
+    uint32_t there = check_access(r, w, op, SHARED, rows, address, 16, READS, at);
+    for (int l = 0; l < 8 * op->vector; l++)
+        if (there >> l & 1)
+            memcpy(matrix[l / 8][l % 8], at[l], 16);
+    for (int v = 0; v < op->vector; v++) {
+        uint32_t *to = R32(r->f->operands[op->operands + (uint32_t)v]);
+        for (int l = 0; l < LANES; l++) {
+            int row = l / 4, column = l % 4 * 2;
+            uint32_t low = op->mods & TRANS ? matrix[v][column][row] : matrix[v][row][column];
+            uint32_t high = op->mods & TRANS ? matrix[v][column + 1][row] : matrix[v][row][column + 1];
+            to[l] = low | high << 16;
+        }
+    }
+}
+
+static void land(struct run *r, struct warp *w, struct copy *c) {
+    char *to = w->block->shared + c->to;
+    memcpy(to, c->from, (size_t)c->kept);
+    memset(to + c->kept, 0, (size_t)(c->bytes - c->kept));
+    c->landed = true;
+    check_landed(r, w, c);
+}
+static void copy_async(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
+    uint32_t *file = w->file;
+    uint64_t to[LANES], from[LANES];
+    char *to_at[LANES], *from_at[LANES];
+    for (int l = 0; l < LANES; l++) {
+        to[l] = (op->wide & 1 ? R64(op->a)[l] : R32(op->a)[l]) + (uint64_t)op->immediate;
+        from[l] = (op->wide & 2 ? R64(op->b)[l] : R32(op->b)[l]) + (uint64_t)(int64_t)op->e;
+    }
+    uint32_t whole = 0, part = 0;
+    int kept[LANES];
+    for (int l = 0; l < LANES; l++) {
+        kept[l] = op->c < 0 || R32(op->c)[l] > op->vector ? op->vector : (int)R32(op->c)[l];
+        if (m >> l & 1 && kept[l] == op->vector)
+            whole |= 1u << l;
+        else if (m >> l & 1 && kept[l])
+            part |= 1u << l;
+    }
+    uint32_t zero = m & ~whole & ~part;
+    whole = check_access(r, w, op, GLOBAL, whole, from, op->vector, COPIES_FROM, from_at);
+    for (int l = 0; l < LANES; l++)
+        if (part >> l & 1)
+            zero |= check_access(r, w, op, GLOBAL, 1u << l, from, kept[l], COPIES_FROM, from_at);
+    m = check_access(r, w, op, SHARED, whole | zero, to, op->vector, COPIES_TO, to_at);
+    for (int l = 0; l < LANES; l++) {
+        if (!(m >> l & 1))
+            continue;
+        if (!(w->n_copies & (w->n_copies - 1)))
+            w->copies = realloc(w->copies, sizeof *w->copies * (size_t)(w->n_copies ? 2 * w->n_copies : 1));
+        if (!w->copies)
+            abort();
+        struct copy *c = &w->copies[w->n_copies++];
+        *c = (struct copy){.lane = l, .bytes = op->vector, .kept = kept[l], .group = w->group[l], .from = kept[l] ? from_at[l] : NULL,
+                           .to = (uint32_t)(to_at[l] - w->block->shared), .op = op};
+        if (!kept[l])
+            c->from = w->block->shared; /* of which nothing is read */
+        if (r->launch->copies == SIM_AT_ISSUE || (r->launch->copies == SIM_BY_LOT && draw(r, 2)))
+            land(r, w, c);
+    }
+}
+static void copies_wait(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
+    int kept = 0;
+    for (int i = 0; i < w->n_copies; i++) {
+        struct copy *c = &w->copies[i];
+        bool waits = m >> c->lane & 1 && (op->immediate < 0 || c->group + op->immediate < w->group[c->lane]);
+        if (waits && !c->landed)
+            land(r, w, c);
+        if (waits)
+            check_waited(r, w, c);
+        else
+            w->copies[kept++] = *c;
+    }
+    /* capacities are powers of two that hold what was there before: what is left keeps room */
+    if (kept != w->n_copies) {
+        int room = 1;
+        while (room < kept)
+            room *= 2;
+        w->copies = realloc(w->copies, sizeof *w->copies * (size_t)room);
+        w->n_copies = kept;
+    }
+}
+
+/* ---- lanes together ---- */
+
+static void shuffle(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
+    uint32_t *file = w->file, from[LANES], valid = 0;
+    memcpy(from, R32(op->a), sizeof from);
+    for (int l = 0; l < LANES; l++) {
+        if (!(m >> l & 1))
+            continue;
+        int b = R32(op->b)[l] & 31, c = R32(op->c)[l] & 31, segment = R32(op->c)[l] >> 8 & 31;
+        int greatest = (l & segment) | (c & ~segment), least = l & segment, j = l;
+        bool p;
+        switch (op->how) {
+        case S_UP: j = l - b, p = j >= greatest; break;
+        case S_DOWN: j = l + b, p = j <= greatest; break;
+        case S_BFLY: j = l ^ b, p = j <= greatest; break;
+        default: j = least | (b & ~segment), p = j <= greatest; break;
+        }
+        if (!p)
+            j = l;
+        if (!(m >> j & 1))
+            report(r, SIM_MASK, w, l, op, "lane %d takes the value of lane %d, which does not take part", l, j);
+        R32(op->d)[l] = from[j];
+        valid |= (uint32_t)p << l;
+    }
+    if (op->d2 >= 0)
+        file[op->d2] = (file[op->d2] & ~m) | valid;
+}
+static void run_vote(uint32_t *file, const struct op *op, uint32_t m) {
+    uint32_t p = (op->inverted & 2 ? ~file[op->a] : file[op->a]) & m;
+    bool yes = op->how == V_ALL ? p == m : op->how == V_ANY ? p != 0 : p == m || p == 0;
+    if (op->how == V_BALLOT)
+        EACH(uint32_t, op->d, p);
+    else
+        file[op->d] = (file[op->d] & ~m) | (yes ? m : 0);
+}
+static void run_match(uint32_t *file, const struct op *op, uint32_t m) {
+    uint32_t same[LANES], all = 0;
+    for (int l = 0; l < LANES; l++) {
+        same[l] = 0;
+        for (int k = 0; k < LANES && m >> l & 1; k++)
+            if (m >> k & 1 && (op->type == U64 ? R64(op->a)[l] == R64(op->a)[k] : R32(op->a)[l] == R32(op->a)[k]))
+                same[l] |= 1u << k;
+        if (same[l] == m)
+            all |= 1u << l;
+    }
+    EACH(uint32_t, op->d, op->how ? (same[l] == m ? m : 0) : same[l]);
+    if (op->d2 >= 0)
+        file[op->d2] = (file[op->d2] & ~m) | (all & m);
+}
+static void run_redux(uint32_t *file, const struct op *op, uint32_t m) {
+    int first = __builtin_ctz(m);
+    uint64_t x = R32(op->a)[first];
+    for (int l = first + 1; l < LANES; l++)
+        if (m >> l & 1)
+            x = (uint32_t)combined(op, x, R32(op->a)[l], 0);
+    EACH(uint32_t, op->d, x);
+}
+
+static void approximate_lanes(struct run *r, uint32_t *file, const struct op *op, uint32_t m) {
+    bool two = op->base == DIV;
+    EACH(float, op->d, function(r, op, F32R(op->a)[l], two ? F32R(op->b)[l] : 1));
+}
+static void pack(struct run *r, uint32_t *file, const struct op *op, uint32_t m) {
+    const int32_t *o = r->f->operands + op->operands;
+    int bits = type_bytes(op->type) * 8 / op->vector;
+    uint64_t mask = field_mask((uint32_t)bits);
+    uint64_t x[LANES] = {0};
+    for (int v = 0; v < op->vector; v++)
+        for (int l = 0; l < LANES; l++)
+            x[l] |= ((uint64_t)R32(o[v])[l] & mask) << v * bits;
+    if (op->type == U64)
+        EACH(uint64_t, op->d, x[l]);
+    else
+        EACH(uint32_t, op->d, x[l]);
+}
+static void unpack(struct run *r, uint32_t *file, const struct op *op, uint32_t m) {
+    const int32_t *o = r->f->operands + op->operands;
+    int bits = type_bytes(op->type) * 8 / op->vector;
+    uint64_t mask = field_mask((uint32_t)bits), x[LANES];
+    for (int l = 0; l < LANES; l++)
+        x[l] = op->type == U64 ? R64(op->a)[l] : R32(op->a)[l];
+    for (int v = 0; v < op->vector; v++)
+        EACH(uint32_t, o[v], x[l] >> v * bits & mask);
+}
+
+/* Whether all lanes that `op` is meant for stand here: then they are the group that runs. */
+static bool meets(struct run *r, struct warp *w, const struct op *op, uint32_t *m, int32_t row) {
+    uint32_t *file = w->file;
+    if (*m == w->mask && !w->waiting && !w->forced) { /* as a rule */
+        uint32_t differ = 0;
+        if (row < 0)
+            differ = *m ^ w->live;
+        else
+            for (int l = 0; l < LANES; l++)
+                differ |= *m >> l & 1 ? R32(row)[l] ^ *m : 0;
+        if (!differ)
+            return true;
+    }
+    return come_together(r, w, op, m, row);
+}
+
+/* ---- the loop ---- */
+
+#define INTEGERS(BASE, OPERATOR)                                                                                               \
+    case KEY(BASE, U16): EACH(uint32_t, op->d, (R32(op->a)[l] OPERATOR R32(op->b)[l]) & 0xffff); break;                        \
+    case KEY(BASE, U32): EACH(uint32_t, op->d, R32(op->a)[l] OPERATOR R32(op->b)[l]); break;                                   \
+    case KEY(BASE, U64): EACH(uint64_t, op->d, R64(op->a)[l] OPERATOR R64(op->b)[l]); break;
+#define LOGICAL(BASE, OPERATOR)                                                                                                \
+    INTEGERS(BASE, OPERATOR)                                                                                                   \
+    case KEY(BASE, PRED): file[op->d] = (file[op->d] & ~m) | ((file[op->a] OPERATOR file[op->b]) & m); break;
+#define FLOATS(BASE, EXPRESSION, EXPRESSION64)                                                                                 \
+    case KEY(BASE, F32):                                                                                                       \
+        if (op->mods | op->round)                                                                                              \
+            EACH(float, op->d, slow(op, F32R(op->a)[l], F32R(op->b)[l], 0));                                                   \
+        else                                                                                                                   \
+            EACH(float, op->d, EXPRESSION);                                                                                    \
+        break;                                                                                                                 \
+    case KEY(BASE, F64):                                                                                                       \
+        if (op->round)                                                                                                         \
+            EACH(double, op->d, directed_double(op->base, F64R(op->a)[l], F64R(op->b)[l], 0, op->round));                      \
+        else                                                                                                                   \
+            EACH(double, op->d, EXPRESSION64);                                                                                 \
+        break;                                                                                                                 \
+    SMALLS(BASE)
+#define SMALLS(BASE)                                                                                                           \
+    case KEY(BASE, F16): EACH(uint32_t, op->d, small(op, F16, R32(op->a)[l], R32(op->b)[l], 0)); break;                        \
+    case KEY(BASE, BF16): EACH(uint32_t, op->d, small(op, BF16, R32(op->a)[l], R32(op->b)[l], 0)); break;                      \
+    case KEY(BASE, F16X2): EACH(uint32_t, op->d, small_pair(op, F16, R32(op->a)[l], R32(op->b)[l], 0)); break;                 \
+    case KEY(BASE, BF16X2): EACH(uint32_t, op->d, small_pair(op, BF16, R32(op->a)[l], R32(op->b)[l], 0)); break;
+#define BY_TYPE(BASE, T, ROW, TYPE, EXPRESSION)                                                                                \
+    case KEY(BASE, TYPE): {                                                                                                    \
+        const T *a = (const T *)ROW(op->a), *b = (const T *)ROW(op->b);                                                        \
+        EACH(T, op->d, EXPRESSION);                                                                                            \
+        break;                                                                                                                 \
+    }
+#define A16 (R32(op->a)[l] & 0xffff)
+#define B16V (R32(op->b)[l] & 0xffff)
+#define SA16 ((int16_t)R32(op->a)[l])
+#define SB16 ((int16_t)R32(op->b)[l])
+
+void PASTE(run_warp, VARIANT)(struct run *r, struct warp *w, int64_t turn) {
+    uint32_t *const file = w->file;
+    const struct op *const code = r->f->code;
+    int64_t left = turn;
+    uint64_t done = 0;
+    while (left-- > 0 && !r->stopped) {
+        if (w->pc == w->next || (w->fuel && !--w->fuel)) {
+            set_down(w);
+            if (!pick_up(r, w))
+                break;
+        }
+        const struct op *op = &code[w->pc];
+        uint32_t m = w->mask;
+        done++;
+        if (op->guarded) {
+            m &= op->inverted & 1 ? ~file[op->guard] : file[op->guard];
+            if (!m) {
+                w->pc++;
+                continue;
+            }
+        }
+        switch (op->key) {
+        case KEY(NOP, T_NONE): case KEY(NANOSLEEP, T_NONE): break;
+        INTEGERS(ADD, +)
+        INTEGERS(SUB, -)
+        INTEGERS(MUL_LO, *)
+        LOGICAL(AND, &)
+        LOGICAL(OR, |)
+        LOGICAL(XOR, ^)
+        FLOATS(ADD, F32R(op->a)[l] + F32R(op->b)[l], F64R(op->a)[l] + F64R(op->b)[l])
+        FLOATS(SUB, F32R(op->a)[l] - F32R(op->b)[l], F64R(op->a)[l] - F64R(op->b)[l])
+        FLOATS(MUL, F32R(op->a)[l] * F32R(op->b)[l], F64R(op->a)[l] * F64R(op->b)[l])
+        case KEY(NOT, U16): EACH(uint32_t, op->d, ~R32(op->a)[l] & 0xffff); break;
+        case KEY(NOT, U32): EACH(uint32_t, op->d, ~R32(op->a)[l]); break;
+        case KEY(NOT, U64): EACH(uint64_t, op->d, ~R64(op->a)[l]); break;
+        case KEY(NOT, PRED): file[op->d] = (file[op->d] & ~m) | (~file[op->a] & m); break;
+        case KEY(CNOT, U16): EACH(uint32_t, op->d, A16 == 0); break;
+        case KEY(CNOT, U32): EACH(uint32_t, op->d, R32(op->a)[l] == 0); break;
+        case KEY(CNOT, U64): EACH(uint64_t, op->d, R64(op->a)[l] == 0); break;
+        case KEY(NEG, U16): EACH(uint32_t, op->d, (0 - R32(op->a)[l]) & 0xffff); break;
+        case KEY(NEG, U32): EACH(uint32_t, op->d, 0 - R32(op->a)[l]); break;
+        case KEY(NEG, U64): EACH(uint64_t, op->d, 0 - R64(op->a)[l]); break;
+        case KEY(NEG, F32):
+            if (op->mods)
+                EACH(float, op->d, slow(op, F32R(op->a)[l], 0, 0));
+            else
+                EACH(uint32_t, op->d, R32(op->a)[l] ^ 0x80000000);
+            break;
+        case KEY(NEG, F64): EACH(uint64_t, op->d, R64(op->a)[l] ^ UINT64_C(1) << 63); break;
+        case KEY(NEG, F16): case KEY(NEG, BF16): EACH(uint32_t, op->d, R32(op->a)[l] ^ 0x8000); break;
+        case KEY(NEG, F16X2): case KEY(NEG, BF16X2): EACH(uint32_t, op->d, R32(op->a)[l] ^ 0x80008000); break;
+        case KEY(ABS, S16): EACH(uint32_t, op->d, (SA16 < 0 ? 0 - R32(op->a)[l] : R32(op->a)[l]) & 0xffff); break;
+        case KEY(ABS, S32): EACH(uint32_t, op->d, S32R(op->a)[l] < 0 ? 0 - R32(op->a)[l] : R32(op->a)[l]); break;
+        case KEY(ABS, S64): EACH(uint64_t, op->d, S64R(op->a)[l] < 0 ? 0 - R64(op->a)[l] : R64(op->a)[l]); break;
+        case KEY(ABS, F32):
+            if (op->mods)
+                EACH(float, op->d, slow(op, F32R(op->a)[l], 0, 0));
+            else
+                EACH(uint32_t, op->d, R32(op->a)[l] & 0x7fffffff);
+            break;
+        case KEY(ABS, F64): EACH(uint64_t, op->d, R64(op->a)[l] & UINT64_MAX >> 1); break;
+        case KEY(ABS, F16): case KEY(ABS, BF16): EACH(uint32_t, op->d, R32(op->a)[l] & 0x7fff); break;
+        case KEY(ABS, F16X2): case KEY(ABS, BF16X2): EACH(uint32_t, op->d, R32(op->a)[l] & 0x7fff7fff); break;
+        case KEY(MUL_HI, U16): EACH(uint32_t, op->d, A16 * B16V >> 16); break;
+        case KEY(MUL_HI, S16): EACH(uint32_t, op->d, (uint32_t)(SA16 * SB16) >> 16); break;
+        case KEY(MUL_HI, U32): EACH(uint32_t, op->d, (uint64_t)R32(op->a)[l] * R32(op->b)[l] >> 32); break;
+        case KEY(MUL_HI, S32): EACH(uint32_t, op->d, (uint64_t)((int64_t)S32R(op->a)[l] * S32R(op->b)[l]) >> 32); break;
+        case KEY(MUL_HI, U64): EACH(uint64_t, op->d, high_of(R64(op->a)[l], R64(op->b)[l])); break;
+        case KEY(MUL_HI, S64): EACH(uint64_t, op->d, high_of_signed(S64R(op->a)[l], S64R(op->b)[l])); break;
+        case KEY(MUL_WIDE, U16): EACH(uint32_t, op->d, A16 * B16V); break;
+        case KEY(MUL_WIDE, S16): EACH(uint32_t, op->d, SA16 * SB16); break;
+        case KEY(MUL_WIDE, U32): EACH(uint64_t, op->d, (uint64_t)R32(op->a)[l] * R32(op->b)[l]); break;
+        case KEY(MUL_WIDE, S32): EACH(uint64_t, op->d, (int64_t)S32R(op->a)[l] * S32R(op->b)[l]); break;
+        case KEY(MAD_LO, U16): EACH(uint32_t, op->d, (A16 * B16V + R32(op->c)[l]) & 0xffff); break;
+        case KEY(MAD_LO, U32): EACH(uint32_t, op->d, R32(op->a)[l] * R32(op->b)[l] + R32(op->c)[l]); break;
+        case KEY(MAD_LO, U64): EACH(uint64_t, op->d, R64(op->a)[l] * R64(op->b)[l] + R64(op->c)[l]); break;
+        case KEY(MAD_HI, U32): EACH(uint32_t, op->d, (uint32_t)((uint64_t)R32(op->a)[l] * R32(op->b)[l] >> 32) + R32(op->c)[l]); break;
+        case KEY(MAD_HI, S32):
+            EACH(uint32_t, op->d, (uint32_t)((uint64_t)((int64_t)S32R(op->a)[l] * S32R(op->b)[l]) >> 32) + R32(op->c)[l]);
+            break;
+        case KEY(MAD_WIDE, U16): EACH(uint32_t, op->d, A16 * B16V + R32(op->c)[l]); break;
+        case KEY(MAD_WIDE, S16): EACH(uint32_t, op->d, (uint32_t)(SA16 * SB16) + R32(op->c)[l]); break;
+        case KEY(MAD_WIDE, U32): EACH(uint64_t, op->d, (uint64_t)R32(op->a)[l] * R32(op->b)[l] + R64(op->c)[l]); break;
+        case KEY(MAD_WIDE, S32):
+            EACH(uint64_t, op->d, (uint64_t)((int64_t)S32R(op->a)[l] * S32R(op->b)[l]) + R64(op->c)[l]);
+            break;
+        case KEY(FMA, F32):
+            if (op->mods | op->round)
+                EACH(float, op->d, slow(op, F32R(op->a)[l], F32R(op->b)[l], F32R(op->c)[l]));
+            else
+                EACH(float, op->d, __builtin_fmaf(F32R(op->a)[l], F32R(op->b)[l], F32R(op->c)[l]));
+            break;
+        case KEY(FMA, F64):
+            if (op->round)
+                EACH(double, op->d, directed_double(FMA, F64R(op->a)[l], F64R(op->b)[l], F64R(op->c)[l], op->round));
+            else
+                EACH(double, op->d, __builtin_fma(F64R(op->a)[l], F64R(op->b)[l], F64R(op->c)[l]));
+            break;
+        case KEY(FMA, F16): EACH(uint32_t, op->d, small(op, F16, R32(op->a)[l], R32(op->b)[l], R32(op->c)[l])); break;
+        case KEY(FMA, BF16): EACH(uint32_t, op->d, small(op, BF16, R32(op->a)[l], R32(op->b)[l], R32(op->c)[l])); break;
+        case KEY(FMA, F16X2): EACH(uint32_t, op->d, small_pair(op, F16, R32(op->a)[l], R32(op->b)[l], R32(op->c)[l])); break;
+        case KEY(FMA, BF16X2): EACH(uint32_t, op->d, small_pair(op, BF16, R32(op->a)[l], R32(op->b)[l], R32(op->c)[l])); break;
+        case KEY(DIV, U16): EACH(uint32_t, op->d, B16V ? A16 / B16V : 0xffff); break;
+        case KEY(DIV, S16): EACH(uint32_t, op->d, quotient(SA16, SB16) & 0xffff); break;
+        case KEY(DIV, U32): EACH(uint32_t, op->d, R32(op->b)[l] ? R32(op->a)[l] / R32(op->b)[l] : UINT32_MAX); break;
+        case KEY(DIV, S32): EACH(int32_t, op->d, quotient(S32R(op->a)[l], S32R(op->b)[l])); break;
+        case KEY(DIV, U64): EACH(uint64_t, op->d, R64(op->b)[l] ? R64(op->a)[l] / R64(op->b)[l] : UINT64_MAX); break;
+        case KEY(DIV, S64): EACH(int64_t, op->d, quotient64(S64R(op->a)[l], S64R(op->b)[l])); break;
+        case KEY(DIV, F32):
+            if (op->mods & APPROX)
+                approximate_lanes(r, file, op, m);
+            else if (op->mods | op->round)
+                EACH(float, op->d, slow(op, F32R(op->a)[l], F32R(op->b)[l], 0));
+            else
+                EACH(float, op->d, F32R(op->a)[l] / F32R(op->b)[l]);
+            break;
+        case KEY(DIV, F64): EACH(double, op->d, directed_double(DIV, F64R(op->a)[l], F64R(op->b)[l], 0, op->round)); break;
+        case KEY(REM, U16): EACH(uint32_t, op->d, B16V ? A16 % B16V : A16); break;
+        case KEY(REM, S16): EACH(uint32_t, op->d, remainder32(SA16, SB16) & 0xffff); break;
+        case KEY(REM, U32): EACH(uint32_t, op->d, R32(op->b)[l] ? R32(op->a)[l] % R32(op->b)[l] : R32(op->a)[l]); break;
+        case KEY(REM, S32): EACH(int32_t, op->d, remainder32(S32R(op->a)[l], S32R(op->b)[l])); break;
+        case KEY(REM, U64): EACH(uint64_t, op->d, R64(op->b)[l] ? R64(op->a)[l] % R64(op->b)[l] : R64(op->a)[l]); break;
+        case KEY(REM, S64): EACH(int64_t, op->d, remainder64(S64R(op->a)[l], S64R(op->b)[l])); break;
+        case KEY(MIN, U16): EACH(uint32_t, op->d, A16 < B16V ? A16 : B16V); break;
+        case KEY(MIN, S16): EACH(uint32_t, op->d, (SA16 < SB16 ? SA16 : SB16) & 0xffff); break;
+        BY_TYPE(MIN, uint32_t, R32, U32, a[l] < b[l] ? a[l] : b[l])
+        BY_TYPE(MIN, int32_t, S32R, S32, a[l] < b[l] ? a[l] : b[l])
+        BY_TYPE(MIN, uint64_t, R64, U64, a[l] < b[l] ? a[l] : b[l])
+        BY_TYPE(MIN, int64_t, S64R, S64, a[l] < b[l] ? a[l] : b[l])
+        BY_TYPE(MIN, double, F64R, F64, min_double(a[l], b[l]))
+        case KEY(MIN, F32): case KEY(MAX, F32): EACH(float, op->d, slow(op, F32R(op->a)[l], F32R(op->b)[l], 0)); break;
+        SMALLS(MIN)
+        case KEY(MAX, U16): EACH(uint32_t, op->d, A16 > B16V ? A16 : B16V); break;
+        case KEY(MAX, S16): EACH(uint32_t, op->d, (SA16 > SB16 ? SA16 : SB16) & 0xffff); break;
+        BY_TYPE(MAX, uint32_t, R32, U32, a[l] > b[l] ? a[l] : b[l])
+        BY_TYPE(MAX, int32_t, S32R, S32, a[l] > b[l] ? a[l] : b[l])
+        BY_TYPE(MAX, uint64_t, R64, U64, a[l] > b[l] ? a[l] : b[l])
+        BY_TYPE(MAX, int64_t, S64R, S64, a[l] > b[l] ? a[l] : b[l])
+        BY_TYPE(MAX, double, F64R, F64, max_double(a[l], b[l]))
+        SMALLS(MAX)
+        case KEY(SHL, U16): EACH(uint32_t, op->d, R32(op->b)[l] < 16 ? R32(op->a)[l] << R32(op->b)[l] & 0xffff : 0); break;
+        case KEY(SHL, U32): EACH(uint32_t, op->d, R32(op->b)[l] < 32 ? R32(op->a)[l] << (R32(op->b)[l] & 31) : 0); break;
+        case KEY(SHL, U64): EACH(uint64_t, op->d, R32(op->b)[l] < 64 ? R64(op->a)[l] << (R32(op->b)[l] & 63) : 0); break;
+        case KEY(SHR, U16): EACH(uint32_t, op->d, R32(op->b)[l] < 16 ? A16 >> R32(op->b)[l] : 0); break;
+        case KEY(SHR, U32): EACH(uint32_t, op->d, R32(op->b)[l] < 32 ? R32(op->a)[l] >> (R32(op->b)[l] & 31) : 0); break;
+        case KEY(SHR, U64): EACH(uint64_t, op->d, R32(op->b)[l] < 64 ? R64(op->a)[l] >> (R32(op->b)[l] & 63) : 0); break;
+        case KEY(SHR, S16): EACH(uint32_t, op->d, (SA16 >> (R32(op->b)[l] < 15 ? R32(op->b)[l] : 15)) & 0xffff); break;
+        case KEY(SHR, S32): EACH(int32_t, op->d, S32R(op->a)[l] >> (R32(op->b)[l] < 31 ? R32(op->b)[l] : 31)); break;
+        case KEY(SHR, S64): EACH(int64_t, op->d, S64R(op->a)[l] >> (R32(op->b)[l] < 63 ? R32(op->b)[l] : 63)); break;
+        case KEY(BFI, U32): EACH(uint32_t, op->d, bfi(R32(op->a)[l], R32(op->b)[l], R32(op->c)[l], R32(op->e)[l], 32)); break;
+        case KEY(BFI, U64): EACH(uint64_t, op->d, bfi(R64(op->a)[l], R64(op->b)[l], R32(op->c)[l], R32(op->e)[l], 64)); break;
+        case KEY(BFE, U32): EACH(uint32_t, op->d, bfe(R32(op->a)[l], R32(op->b)[l], R32(op->c)[l], 32, false)); break;
+        case KEY(BFE, S32): EACH(uint32_t, op->d, bfe(R32(op->a)[l], R32(op->b)[l], R32(op->c)[l], 32, true)); break;
+        case KEY(BFE, U64): EACH(uint64_t, op->d, bfe(R64(op->a)[l], R32(op->b)[l], R32(op->c)[l], 64, false)); break;
+        case KEY(BFE, S64): EACH(uint64_t, op->d, bfe(R64(op->a)[l], R32(op->b)[l], R32(op->c)[l], 64, true)); break;
+        case KEY(POPC, U32): EACH(uint32_t, op->d, __builtin_popcount(R32(op->a)[l])); break;
+        case KEY(POPC, U64): EACH(uint32_t, op->d, __builtin_popcountll(R64(op->a)[l])); break;
+        case KEY(CLZ, U32): EACH(uint32_t, op->d, R32(op->a)[l] ? __builtin_clz(R32(op->a)[l]) : 32); break;
+        case KEY(CLZ, U64): EACH(uint32_t, op->d, R64(op->a)[l] ? __builtin_clzll(R64(op->a)[l]) : 64); break;
+        case KEY(BREV, U32): EACH(uint32_t, op->d, reversed(R32(op->a)[l], 32)); break;
+        case KEY(BREV, U64): EACH(uint64_t, op->d, reversed(R64(op->a)[l], 64)); break;
+        case KEY(BFIND, U32): case KEY(BFIND, S32): EACH(uint32_t, op->d, first_bit(op, R32(op->a)[l], 32)); break;
+        case KEY(BFIND, U64): case KEY(BFIND, S64): EACH(uint32_t, op->d, first_bit(op, R64(op->a)[l], 64)); break;
+        case KEY(COPYSIGN, F32): EACH(uint32_t, op->d, (R32(op->b)[l] & 0x7fffffff) | (R32(op->a)[l] & 0x80000000)); break;
+        case KEY(COPYSIGN, F64):
+            EACH(uint64_t, op->d, (R64(op->b)[l] & UINT64_MAX >> 1) | (R64(op->a)[l] & UINT64_C(1) << 63));
+            break;
+        case KEY(SELP, U16): case KEY(SELP, U32): EACH(uint32_t, op->d, file[op->c] >> l & 1 ? R32(op->a)[l] : R32(op->b)[l]); break;
+        case KEY(SELP, U64): EACH(uint64_t, op->d, file[op->c] >> l & 1 ? R64(op->a)[l] : R64(op->b)[l]); break;
+        case KEY(PRMT, U32): EACH(uint32_t, op->d, permuted(R32(op->a)[l], R32(op->b)[l], R32(op->c)[l])); break;
+        case KEY(SHF, U32): EACH(uint32_t, op->d, funnel(op, R32(op->a)[l], R32(op->b)[l], R32(op->c)[l])); break;
+        case KEY(DP4A, U32): case KEY(DP4A, S32): EACH(uint32_t, op->d, dot4(op, R32(op->a)[l], R32(op->b)[l], R32(op->c)[l])); break;
+        case KEY(SETP, U16): case KEY(SETP, S16): case KEY(SETP, U32): case KEY(SETP, S32): case KEY(SETP, U64): case KEY(SETP, S64):
+        case KEY(SETP, F16): case KEY(SETP, BF16): case KEY(SETP, F32): case KEY(SETP, F64):
+            run_setp(file, op, m);
+            break;
+        case KEY(MOV, U16): case KEY(MOV, U32): EACH(uint32_t, op->d, R32(op->a)[l]); break;
+        case KEY(MOV, U64): EACH(uint64_t, op->d, R64(op->a)[l]); break;
+        case KEY(MOV, PRED): file[op->d] = (file[op->d] & ~m) | (file[op->a] & m); break;
+        case KEY(PACK, U32): case KEY(PACK, U64): pack(r, file, op, m); break;
+        case KEY(UNPACK, U32): case KEY(UNPACK, U64): unpack(r, file, op, m); break;
+        case KEY(CVT, S64): EACH(int64_t, op->d, S32R(op->a)[l]); break;
+        case KEY(CVT, U64): EACH(uint64_t, op->d, R32(op->a)[l]); break;
+        case KEY(CVT, U32): EACH(uint32_t, op->d, R64(op->a)[l]); break;
+        case KEY(CVT, T_NONE): run_convert(file, op, m); break;
+        case KEY(COPY_ADDRESS, U64): EACH(uint64_t, op->d, R64(op->a)[l] + (uint64_t)op->immediate); break;
+        case KEY(EX2, F32): case KEY(LG2, F32): case KEY(SIN, F32): case KEY(COS, F32): case KEY(TANH, F32): case KEY(RSQRT, F32):
+            approximate_lanes(r, file, op, m);
+            break;
+        case KEY(RCP, F32): case KEY(SQRT, F32):
+            if (op->mods & APPROX)
+                approximate_lanes(r, file, op, m);
+            else
+                EACH(float, op->d, slow(op, F32R(op->a)[l], 0, 0));
+            break;
+        case KEY(RCP, F64): case KEY(SQRT, F64): EACH(double, op->d, directed_double(op->base, F64R(op->a)[l], 0, 0, op->round)); break;
+        case KEY(LD_PARAM, T_NONE): load_param(r, w, op, m); break;
+        case KEY(LD, T_NONE): load(r, w, op, m); break;
+        case KEY(ST, T_NONE): store(r, w, op, m); break;
+        case KEY(ATOM, T_NONE): atomic(r, w, op, m); break;
+        case KEY(CP_ASYNC, T_NONE): copy_async(r, w, op, m); break;
+        case KEY(CP_COMMIT, T_NONE):
+            for (int l = 0; l < LANES; l++)
+                w->group[l] += m >> l & 1;
+            break;
+        case KEY(CP_WAIT, T_NONE): copies_wait(r, w, op, m); break;
+        case KEY(FENCE, T_NONE): check_fence(r, w); break;
+        case KEY(ACTIVEMASK, T_NONE): EACH(uint32_t, op->d, m); break;
+        case KEY(LDMATRIX, B32):
+            if (!meets(r, w, op, &m, -1))
+                goto waits;
+            if (m != ALL_LANES)
+                report(r, SIM_MASK, w, -1, op, "ldmatrix with lanes 0x%08x: all 32 must take part", m);
+            ldmatrix(r, w, op);
+            break;
+        case KEY(MMA, T_NONE):
+            if (!meets(r, w, op, &m, -1))
+                goto waits;
+            if (m != ALL_LANES)
+                report(r, SIM_MASK, w, -1, op, "mma with lanes 0x%08x: all 32 must take part", m);
+            PASTE(run_mma, VARIANT)(r, w, op);
+            break;
+        case KEY(SHFL, U32):
+            if (!meets(r, w, op, &m, op->e))
+                goto waits;
+            shuffle(r, w, op, m);
+            break;
+        case KEY(VOTE, U32):
+            if (!meets(r, w, op, &m, op->e))
+                goto waits;
+            run_vote(file, op, m);
+            break;
+        case KEY(MATCH, U32): case KEY(MATCH, U64):
+            if (!meets(r, w, op, &m, op->e))
+                goto waits;
+            run_match(file, op, m);
+            break;
+        case KEY(REDUX, U32): case KEY(REDUX, S32):
+            if (!meets(r, w, op, &m, op->e))
+                goto waits;
+            run_redux(file, op, m);
+            break;
+        case KEY(BAR_WARP, T_NONE):
+            if (!meets(r, w, op, &m, op->a))
+                goto waits;
+            check_warp_sync(r, w, m);
+            break;
+        case KEY(BAR, T_NONE): case KEY(BAR_ARRIVE, T_NONE):
+            if (!meets(r, w, op, &m, -1))
+                goto waits;
+            w->pc++;
+            if (arrive(r, w, op, m))
+                break_turn(w, &left);
+            continue;
+        case KEY(TRAP, T_NONE):
+            report(r, SIM_TRAP, w, __builtin_ctz(m), op, "trap");
+            r->stopped = true;
+            break;
+        case KEY(BRA, T_NONE):
+            if (m == w->mask) {
+                w->pc = op->target;
+                if (w->next == NOWHERE)
+                    continue;
+            } else {
+                for (int l = 0; l < LANES; l++)
+                    if (m >> l & 1)
+                        w->lane_pc[l] = op->target;
+                w->mask &= ~m;
+                w->pc++;
+            }
+            set_down(w);
+            if (!pick_up(r, w))
+                goto out;
+            continue;
+        case KEY(RET, T_NONE):
+            leave(r, w, m);
+            if (w->mask) {
+                w->pc++;
+                continue;
+            }
+            if (!pick_up(r, w))
+                goto out;
+            continue;
+        default: r->stopped = true; report(r, SIM_LIMIT, w, 0, op, "no such instruction"); break;
+        }
+        w->pc++;
+        continue;
+    waits:
+        if (!pick_up(r, w))
+            break;
+    }
+out:
+    r->counts.instructions += done;
+    r->idle += done;
+}

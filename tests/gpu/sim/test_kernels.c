@@ -1,0 +1,341 @@
+/* Small kernels as NVRTC compiled them (fixtures/, for three architectures) give the numbers of plain C in every order of
+ * warps, blocks and lanes; and mutants of them are caught, each by the check that is meant.
+ *
+ *     test_kernels FOLDER           FOLDER: of the fixtures
+ *     test_kernels FOLDER --speed   how fast the interpreter is
+ */
+#include "numbers.h"
+#include "sim.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+static int failures;
+static const char *folder;
+#define CHECK(what, ...)                                                                                                       \
+    do {                                                                                                                       \
+        if (!(what)) {                                                                                                         \
+            printf("%s:%d: ", __FILE__, __LINE__);                                                                             \
+            printf(__VA_ARGS__);                                                                                               \
+            printf("\n");                                                                                                      \
+            failures++;                                                                                                        \
+        }                                                                                                                      \
+    } while (0)
+
+static char *text_of(const char *kernel, int architecture) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.sm_%d.ptx", folder, kernel, architecture);
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, 1 << 20);
+    if (!f || !text || !fread(text, 1, (1 << 20) - 1, f)) {
+        printf("%s: cannot be read\n", path);
+        exit(1);
+    }
+    fclose(f);
+    return text;
+}
+
+/* After the first `after`, the `from` after `nth` others becomes `to`; all of them if nth is -1. */
+struct edit { const char *after, *from, *to; int nth; };
+static int places(const char *text, const char *what) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
+        n++;
+    return n;
+}
+static char *edited(char *text, struct edit e) {
+    if (!strstr(text, e.from) && strcmp(e.from, "31, -1;") == 0) /* NVVM 7 has the mask in a register */
+        e.from = "mov.u32 \t%r41, -1;", e.to = "mov.u32 \t%r41, 65535;";
+    if (e.nth < 0) {
+        while (strstr(text, e.from))
+            text = edited(text, (struct edit){e.after, e.from, e.to, 0});
+        return text;
+    }
+    char *at = strstr(text, e.after);
+    for (int i = 0; at && i <= e.nth; i++)
+        at = strstr(at + (i > 0), e.from);
+    if (!at) {
+        printf("no place of `%s`\n", e.from);
+        exit(1);
+    }
+    char *made = malloc(strlen(text) + strlen(e.to) + 1);
+    if (!made)
+        exit(1);
+    sprintf(made, "%.*s%s%s", (int)(at - text), text, e.to, at + strlen(e.from));
+    free(text);
+    return made;
+}
+
+/* ---- a kernel with its inputs ---- */
+
+enum { MOST = 4 };
+struct task {
+    const char *kernel;
+    int n[3]; /* sizes, by kernel */
+    float *buffer[MOST], *right;
+    size_t size[MOST], n_right; /* bytes; results compared, of buffer[0] */
+    double tolerance;
+    struct sim_buffer declared[MOST];
+    int n_buffers;
+    char params[64];
+    size_t params_size;
+    uint32_t grid[3], block[3], dynamic;
+};
+static float value(uint32_t i) { return (float)((i * 2654435761u >> 8) % 2001) / 1000 - 1; }
+static void *make(struct task *t, const char *name, size_t size, int direction) {
+    int i = t->n_buffers++;
+    t->size[i] = size;
+    t->buffer[i] = aligned_alloc(256, (size + 255) / 256 * 256);
+    if (!t->buffer[i])
+        exit(1);
+    for (size_t k = 0; k < size / 4; k++)
+        t->buffer[i][k] = value((uint32_t)(k + 77 * (size_t)i));
+    t->declared[i] = (struct sim_buffer){name, t->buffer[i], size, direction};
+    return t->buffer[i];
+}
+static void param(struct task *t, const void *p, size_t size) {
+    t->params_size = (t->params_size + size - 1) / size * size;
+    memcpy(t->params + t->params_size, p, size);
+    t->params_size += size;
+}
+static void pointer(struct task *t, int i) { param(t, &t->buffer[i], 8); }
+static void expected(struct task *t, size_t n) {
+    t->n_right = n;
+    t->right = calloc(n, sizeof *t->right);
+    if (!t->right)
+        exit(1);
+}
+
+static void saxpy(struct task *t) {
+    int n = t->n[0];
+    float a = 0.75f, *y = make(t, "y", (size_t)n * 4, SIM_READ | SIM_WRITE), *x = make(t, "x", (size_t)n * 4, SIM_READ);
+    pointer(t, 0), pointer(t, 1), param(t, &a, 4), param(t, &n, 4);
+    t->grid[0] = (uint32_t)(n + 1023) / 1024, t->block[0] = 256;
+    expected(t, (size_t)n);
+    for (int i = 0; i < n; i++)
+        t->right[i] = fmaf(a, x[i], y[i]);
+}
+static void rows(struct task *t) {
+    int n_rows = t->n[0], columns = t->n[1];
+    float eps = 1e-5f;
+    make(t, "out", (size_t)(n_rows * columns) * 4, SIM_WRITE), make(t, "sums", (size_t)n_rows * 4, SIM_WRITE);
+    float *x = make(t, "x", (size_t)(n_rows * columns) * 4, SIM_READ);
+    pointer(t, 0), pointer(t, 1), pointer(t, 2), param(t, &columns, 4), param(t, &eps, 4);
+    t->grid[0] = (uint32_t)n_rows, t->block[0] = 256;
+    expected(t, (size_t)(n_rows * columns));
+    for (int i = 0; i < n_rows; i++) {
+        double s = 0;
+        for (int j = 0; j < columns; j++)
+            s += (double)x[i * columns + j] * (double)x[i * columns + j];
+        for (int j = 0; j < columns; j++)
+            t->right[i * columns + j] = (float)((double)x[i * columns + j] / sqrt(s / columns + (double)eps));
+    }
+    t->tolerance = 2e-6;
+}
+static void transpose(struct task *t) {
+    int n_rows = t->n[0], columns = t->n[1];
+    make(t, "out", (size_t)(n_rows * columns) * 4, SIM_WRITE);
+    float *in = make(t, "in", (size_t)(n_rows * columns) * 4, SIM_READ);
+    pointer(t, 0), pointer(t, 1), param(t, &n_rows, 4), param(t, &columns, 4);
+    t->grid[0] = (uint32_t)(columns + 31) / 32, t->grid[1] = (uint32_t)(n_rows + 31) / 32;
+    t->block[0] = 32, t->block[1] = 8;
+    expected(t, (size_t)(n_rows * columns));
+    for (int i = 0; i < n_rows; i++)
+        for (int j = 0; j < columns; j++)
+            t->right[j * n_rows + i] = in[i * columns + j];
+}
+static void matmul(struct task *t) {
+    int m = t->n[0], n = t->n[1], k = t->n[2];
+    make(t, "c", (size_t)(m * n) * 4, SIM_WRITE);
+    uint16_t *a = make(t, "a", (size_t)(m * k) * 2, SIM_READ), *b = make(t, "b", (size_t)(k * n) * 2, SIM_READ);
+    for (int i = 0; i < m * k; i++)
+        a[i] = (uint16_t)bf16_nearest(value((uint32_t)i));
+    for (int i = 0; i < k * n; i++)
+        b[i] = (uint16_t)bf16_nearest(value((uint32_t)i + 1234));
+    pointer(t, 0), pointer(t, 1), pointer(t, 2), param(t, &m, 4), param(t, &n, 4), param(t, &k, 4);
+    t->grid[0] = (uint32_t)n / 32, t->grid[1] = (uint32_t)(m + 31) / 32, t->block[0] = 128;
+    t->dynamic = 4 * 32 * 40 * 2;
+    expected(t, (size_t)(m * n));
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            double s = 0;
+            for (int l = 0; l < k; l++)
+                s += (double)bf16_value(a[i * k + l]) * (double)bf16_value(b[l * n + j]);
+            t->right[i * n + j] = (float)s;
+        }
+    t->tolerance = 1e-5;
+}
+
+static struct task task_of(const char *kernel, int a, int b, int c) {
+    struct task t = {.kernel = kernel, .n = {a, b, c}, .grid = {1, 1, 1}, .block = {1, 1, 1}};
+    static const struct { const char *name; void (*make)(struct task *); } makers[] = {
+        {"saxpy", saxpy}, {"rows", rows}, {"transpose", transpose}, {"matmul", matmul}};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(makers[i].name, kernel) == 0)
+            makers[i].make(&t);
+    return t;
+}
+static void task_free(struct task *t) {
+    for (int i = 0; i < t->n_buffers; i++)
+        free(t->buffer[i]);
+    free(t->right);
+}
+
+static bool run(struct task *t, const char *text, struct sim_launch how, struct sim_reports *reports) {
+    char error[256];
+    struct sim_module *module = sim_module_load(text, strlen(text), error, sizeof error);
+    if (!module) {
+        printf("%s: %s\n", t->kernel, error);
+        exit(1);
+    }
+    struct sim_memory *memory = sim_memory_new();
+    for (int i = 0; i < t->n_buffers; i++) {
+        sim_memory_add(memory, t->buffer[i], t->size[i]);
+        sim_memory_define(memory, t->buffer[i], t->size[i], true);
+    }
+    how.function = sim_function_find(module, t->kernel);
+    memcpy(how.grid, t->grid, sizeof how.grid), memcpy(how.block, t->block, sizeof how.block);
+    how.dynamic_shared = t->dynamic, how.params = t->params, how.params_size = t->params_size;
+    how.buffers = t->declared, how.n_buffers = t->n_buffers;
+    bool ended = sim_launch_run(memory, &how, reports);
+    sim_memory_free(memory), sim_module_free(module);
+    return ended;
+}
+
+/* NaN fails it. */
+static bool is_right(const struct task *t) {
+    for (size_t i = 0; i < t->n_right; i++)
+        if (!(fabs((double)t->buffer[0][i] - (double)t->right[i]) <= t->tolerance * (1 + fabs((double)t->right[i]))))
+            return false;
+    return true;
+}
+
+static const int architectures[] = {80, 90, 100};
+static const struct sim_launch orders[] = {
+    {.copies = SIM_AT_WAIT},
+    {.warps = SIM_REVERSE, .blocks = SIM_REVERSE, .resident = 3},
+    {.warps = SIM_RANDOM, .blocks = SIM_RANDOM, .resident = 4, .random_groups = true, .copies = SIM_BY_LOT, .seed = 5, .perturb = true},
+};
+
+static void right(const char *kernel, int a, int b, int c) {
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 3; k++) {
+            struct task t = task_of(kernel, a, b, c);
+            static struct sim_reports reports;
+            char *text = text_of(kernel, architectures[i]);
+            memset(&reports, 0, sizeof reports);
+            bool ended = run(&t, text, orders[k], &reports);
+            CHECK(ended && !reports.total, "%s (%d, %d, %d) sm_%d order %d: %llu reports", kernel, a, b, c, architectures[i], k,
+                  (unsigned long long)reports.total);
+            for (int n = 0; n < reports.n && n < 2; n++)
+                sim_report_print(&reports.report[n], stdout);
+            CHECK(is_right(&t), "%s (%d, %d, %d) sm_%d order %d: wrong numbers", kernel, a, b, c, architectures[i], k);
+            free(text), task_free(&t);
+        }
+}
+
+/* A mutant is caught if any order has a report of the check in any order, or in every one. */
+static void caught(const char *what, struct task (*make)(void), struct edit edit, enum sim_check check, bool every_order) {
+    for (int i = 0; i < 3; i++) {
+        int times = 0;
+        for (int k = 0; k < 3; k++) {
+            struct task t = make();
+            static struct sim_reports reports;
+            memset(&reports, 0, sizeof reports);
+            char *text = edited(text_of(t.kernel, architectures[i]), edit);
+            struct sim_launch how = orders[k];
+            how.patience = 1000000;
+            run(&t, text, how, &reports);
+            bool found = false;
+            for (int n = 0; n < reports.n; n++)
+                found |= reports.report[n].check == check;
+            if (!found && reports.n && every_order)
+                sim_report_print(&reports.report[0], stdout);
+            times += found;
+            free(text), task_free(&t);
+        }
+        CHECK(every_order ? times == 3 : times > 0, "%s, sm_%d: caught in %d orders of 3 as %s", what, architectures[i], times,
+              sim_check_name(check));
+    }
+}
+static struct task small_rows(void) { return task_of("rows", 3, 300, 0); }
+static struct task small_transpose(void) { return task_of("transpose", 40, 70, 0); }
+static struct task small_matmul(void) { return task_of("matmul", 40, 64, 224); }
+static struct task small_saxpy(void) { return task_of("saxpy", 1030, 0, 0); }
+
+static struct task wrong(struct task t, int n, uint32_t grid) {
+    memcpy(t.params + t.params_size - 4, &n, 4);
+    t.grid[0] = grid;
+    return t;
+}
+static struct task long_saxpy(void) { return wrong(small_saxpy(), 1031, 2); } /* one more than there are */
+static struct task short_saxpy(void) { struct task t = small_saxpy(); t.declared[0].direction = SIM_READ; return t; }
+static struct task few_rows(void) { struct task t = small_rows(); t.grid[0] = 2; return t; }
+static struct task little_shared(void) { struct task t = small_matmul(); t.dynamic /= 2; return t; }
+
+static void mutants(void) {
+    struct edit none = {"", "", ""};
+    caught("rows without bar.sync", small_rows, (struct edit){"", "bar.sync \t0;", ""}, SIM_RACE, true);
+    caught("transpose without bar.sync", small_transpose, (struct edit){"", "bar.sync \t0;", ""}, SIM_RACE, true);
+    caught("saxpy with n + 1", long_saxpy, none, SIM_BOUNDS, true);
+    caught("saxpy that must not write", short_saxpy, none, SIM_BOUNDS, true);
+    caught("rows on a short grid", few_rows, none, SIM_DEFINED, true);
+    caught("matmul with half its shared memory", little_shared, none, SIM_BOUNDS, true);
+    caught("saxpy with vectors 4 bytes on", small_saxpy, (struct edit){"ld.global.nc.v4.f32", "]", "+4]"}, SIM_ALIGNMENT, false);
+    caught("rows with a shuffle of half a warp", small_rows, (struct edit){"", "31, -1;", "31, 65535;"}, SIM_MASK, true);
+    caught("matmul whose last wait is gone", small_matmul, (struct edit){"", "cp.async.wait_group 0;", "", -1}, SIM_ASYNC, true);
+    char *text = text_of("matmul", 80);
+    for (int i = 0; i < places(text, "bar.sync"); i++)
+        caught("matmul without a bar.sync", small_matmul, (struct edit){"", "bar.sync \t0;", "", i}, SIM_RACE, false);
+    for (int i = 0; i < places(text, "wait_group 1"); i++) {
+        caught("matmul without a wait", small_matmul, (struct edit){"", "cp.async.wait_group 1;", "", i}, SIM_ASYNC, true);
+        caught("matmul that waits for too few", small_matmul, (struct edit){"", "cp.async.wait_group 1;", "cp.async.wait_group 2;", i},
+               SIM_ASYNC, true);
+    }
+    free(text);
+}
+
+/* ---- speed ---- */
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+static void speed(const char *kernel, int a, int b, int c, double work, const char *unit) {
+    for (int unchecked = 0; unchecked < 2; unchecked++) {
+        struct task t = task_of(kernel, a, b, c);
+        static struct sim_reports reports;
+        memset(&reports, 0, sizeof reports);
+        char *text = text_of(kernel, 80);
+        double start = now();
+        bool ended = run(&t, text, (struct sim_launch){.unchecked = unchecked}, &reports);
+        double seconds = now() - start;
+        printf("%s (%d, %d, %d)%s: %.1f %s, %.1f M warp instructions/s, %s\n", kernel, a, b, c, unchecked ? " without race checks" : "",
+               work / seconds / 1e6, unit, (double)reports.counts.instructions / seconds / 1e6, ended && is_right(&t) ? "right" : "WRONG");
+        free(text), task_free(&t);
+    }
+}
+
+int main(int n, char **arguments) {
+    if (n < 2)
+        return 2;
+    folder = arguments[1];
+    if (n > 2) {
+        speed("saxpy", 1 << 22, 0, 0, 1 << 22, "Melem/s");
+        speed("rows", 1024, 4096, 0, 1024 * 4096, "Melem/s");
+        speed("transpose", 1024, 1024, 0, 1024 * 1024, "Melem/s");
+        speed("matmul", 256, 256, 256, 2.0 * 256 * 256 * 256, "MFLOP/s");
+        return 0;
+    }
+    static const int sizes[] = {1, 31, 33, 1030, 4096};
+    for (int i = 0; i < 5; i++)
+        right("saxpy", sizes[i], 0, 0);
+    right("rows", 3, 1, 0), right("rows", 2, 257, 0), right("rows", 2, 5000, 0);
+    right("transpose", 1, 1, 0), right("transpose", 40, 70, 0);
+    right("matmul", 32, 32, 32), right("matmul", 40, 64, 160);
+    mutants();
+    if (!failures)
+        printf("all right\n");
+    return failures != 0;
+}
