@@ -95,6 +95,7 @@ typedef struct part {
     int64_t *copies; /* by loop */
     bool fills;      /* nothing is left of it that it would wait for; of `filler`: it fills before its part comes to it */
     bool makes_way;
+    bool moved; /* in this turn */
 } part;
 
 /* Whether something that is waited for stands in a range of instructions, in a call. */
@@ -213,9 +214,11 @@ static bool fill(dtm_rank *rank, part *waits, dtm_status *status) {
 static bool go_on(dtm_rank *rank, walk *w, part *takes_turns, dtm_status *status) {
     bool filled = w->going && takes_turns && takes_turns->filler && takes_turns->filler->fills;
     if (filled && rank->plan->instructions[w->at].kind == DTM_PLAN_COLLECTIVE && !fill(rank, takes_turns, status)) return false;
+    if (takes_turns) takes_turns->moved |= w->going;
     if (w->going && !finish(rank, w, status)) return false;
     while (w->at < w->end) {
         if (takes_turns && (takes_turns->makes_way = is_to_make_way(rank, takes_turns))) return true;
+        if (takes_turns) takes_turns->moved = true;
         const dtm_plan_instruction *i = &rank->plan->instructions[w->at];
         bool skipped = is_skipped(rank, i);
         if (i->kind == DTM_PLAN_REPEAT) {
@@ -266,6 +269,7 @@ static void go_on_with_filler(dtm_rank *rank, part *p) {
 
 static bool take_turn(dtm_rank *rank, part *p, dtm_status *status) {
     enter_part(rank, p);
+    p->moved = false;
     bool ok = go_on(rank, &p->w, p, status);
     while (ok && !p->w.going && !p->makes_way && p->call != p->last) {
         go_on_with_filler(rank, p);
@@ -290,8 +294,12 @@ static bool run_pair(dtm_rank *rank, const dtm_plan_call *call, dtm_status *stat
         if (call->pair > 1) parts[i].filler = &filler;
         begin_call(&parts[i]);
     }
-    for (int turn = call->later; ok && !(has_ended(&parts[0]) && has_ended(&parts[1])); turn = 1 - turn)
+    int idle = 0; /* turns */
+    for (int turn = call->later; ok && !(has_ended(&parts[0]) && has_ended(&parts[1])); turn = 1 - turn) {
         if (!has_ended(&parts[turn])) ok = take_turn(rank, &parts[turn], status);
+        idle = !has_ended(&parts[turn]) && !parts[turn].moved ? idle + 1 : 0;
+        if (ok && idle > 1) ok = dtm_status_fail(status, "the parts of a pair make way for each other, and neither goes on");
+    }
     rank->copies = copies;
     dtm_rank_set_copy(rank, 0);
     return ok;
