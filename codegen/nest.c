@@ -262,21 +262,6 @@ static void launch(nest *n, const char *suffix, const dtm_text *text) {
     dtm_emit_launch(n->g, n->unit, category_of(n), kernel, buffers, n->n_touched + n->n_extra, n->sizes, n->n_sizes);
 }
 
-static bool can_write(nest *n) {
-    for (size_t i = 0; i < n->n_ops; i++) {
-        const dtm_op_data *op = body_op(n, i);
-        for (uint32_t k = 0; k < op->n_operands + op->n_results; k++) {
-            dtm_value v = k < op->n_results ? op->results[k] : op->operands[k - op->n_results];
-            uint8_t dtype = type_of(n, v)->dtype;
-            if (dtype == DTM_F16 || dtype == DTM_BF16) {
-                dtm_unsupported(n->g, n->ops[i], "in bf16 or f16");
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
 void dtm_lower_nest(dtm_generator *g, dtm_op unit) {
     nest n = {.g = g, .unit = unit, .ops = &unit, .n_ops = 1};
     const dtm_op_data *data = dtm_op_get(g->module, unit);
@@ -284,7 +269,7 @@ void dtm_lower_nest(dtm_generator *g, dtm_op unit) {
         n.ops = g->module->regions[data->body].ops;
         n.n_ops = g->module->regions[data->body].n_ops;
     }
-    if (!n.n_ops || !can_write(&n)) return;
+    if (!n.n_ops) return;
     collect_dims(&n);
     mark_dims(&n);
     find_column_sums(&n);

@@ -267,7 +267,7 @@ struct dtm_statement {
     dtm_ast_block *block;
     dtm_suffix suffix;
     /* weight */
-    bool no_decay, frozen;
+    bool no_decay, frozen, exact;
     dtm_expr *stored; /* LIST after `as`; items may be PART; NULL where not written */
     /* repeat */
     dtm_expr *first; /* NULL where not written */

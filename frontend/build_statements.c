@@ -113,6 +113,7 @@ dtm_statement *dtm_ast_weight(dtm_parser *parser, const dtm_token *keyword, dtm_
     dtm_statement *statement = declare(parser, DTM_STATEMENT_WEIGHT, keyword, targets, type, initial);
     statement->no_decay = flags->no_decay;
     statement->frozen = flags->frozen;
+    statement->exact = flags->exact;
     if (!from) return statement;
     statement->text = from->text;
     statement->text_span = from->text_span;
@@ -126,15 +127,16 @@ dtm_statement *dtm_ast_weight_parts(dtm_parser *parser) {
 
 dtm_statement *dtm_ast_flag(dtm_parser *parser, dtm_statement *flags, const dtm_token *first, const dtm_token *second) {
     bool no_decay = is_word(parser, first, "no") && is_word(parser, second, "decay");
-    bool frozen = !second && is_word(parser, first, "frozen");
+    bool frozen = !second && is_word(parser, first, "frozen"), exact = !second && is_word(parser, first, "exact");
     dtm_span span = second ? dtm_span_join(first->span, second->span) : first->span;
-    if (!no_decay && !frozen)
-        dtm_parser_error(parser, span, 109, "a weight may be marked `no decay` or `frozen`, not `%s`",
+    if (!no_decay && !frozen && !exact)
+        dtm_parser_error(parser, span, 109, "a weight may be marked `no decay`, `frozen` or `exact`, not `%s`",
                          dtm_string_text(parser->context, first->text));
-    if ((no_decay && flags->no_decay) || (frozen && flags->frozen))
+    if ((no_decay && flags->no_decay) || (frozen && flags->frozen) || (exact && flags->exact))
         dtm_parser_error(parser, span, 109, "this weight is marked twice");
     flags->no_decay |= no_decay;
     flags->frozen |= frozen;
+    flags->exact |= exact;
     return flags;
 }
 

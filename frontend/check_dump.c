@@ -142,6 +142,7 @@ static bool check_source_line(dtm_checker *c, const dtm_statement *s, dtm_op_kin
     if (kind != DTM_OP_INPUT && !dtm_checker_init(c, s, &attributes)) return false;
     if (s->no_decay) attributes.flags |= DTM_WEIGHT_NO_DECAY;
     if (s->frozen) attributes.flags |= DTM_WEIGHT_FROZEN;
+    if (s->exact) attributes.flags |= DTM_WEIGHT_EXACT;
     return bind_results(c, build_line(c, s, kind, NULL, 0, &attributes, types), s);
 }
 

@@ -156,6 +156,7 @@ bool dtm_checker_weight(dtm_checker *c, const dtm_statement *s) {
     if (!dtm_checker_init(c, s, &attributes)) return false;
     if (s->no_decay) attributes.flags |= DTM_WEIGHT_NO_DECAY;
     if (s->frozen) attributes.flags |= DTM_WEIGHT_FROZEN;
+    const uint32_t marked = attributes.flags | (s->exact ? DTM_WEIGHT_EXACT : 0);
     for (size_t i = 0; i < s->targets.count; i++) {
         const dtm_target *target = &s->targets.items[i];
         dtm_type type;
@@ -165,6 +166,7 @@ bool dtm_checker_weight(dtm_checker *c, const dtm_statement *s) {
             dtm_error(c->context, target->type->span, 302, "a weight is f32 in this version");
             return false;
         }
+        attributes.flags = marked | (target->type->dtype.text ? DTM_WEIGHT_EXACT : 0);
         attributes.name = dtm_string_printf(c->context, "%s%s", c->path, dtm_checker_text(c, target->name.text));
         if (!path_is_new(c, target->name, attributes.name)) return false;
         dtm_builder builder = dtm_checker_builder(c, target->name.span);

@@ -136,12 +136,15 @@ static bool read_clip(dtm_checker *c, const dtm_expr *expr, double *clip) {
 
 /* ---- the section ---- */
 
-static bool check_precision(dtm_checker *c, const dtm_expr *expr) {
+static bool read_precision(dtm_checker *c, const dtm_expr *expr, dtm_dtype *precision) {
     static const char *const precisions[] = {"f32", "bf16", "f16"};
+    static const dtm_dtype dtypes[] = {DTM_F32, DTM_BF16, DTM_F16};
     const char *name = expr->kind == DTM_EXPR_NAME ? dtm_checker_text(c, expr->text) : "";
-    if (strcmp(name, "f32") == 0) return true;
-    if (strcmp(name, "bf16") == 0 || strcmp(name, "f16") == 0)
-        return dtm_checker_refuse(c, expr->span, dtm_arena_printf(c->arena, "`precision %s`", name), "precision f32");
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(name, precisions[i]) != 0) continue;
+        *precision = dtypes[i];
+        return true;
+    }
     if (expr->kind == DTM_EXPR_NAME) return unknown(c, expr->span, "precision", expr->text, precisions, 3);
     dtm_error(c->context, expr->span, 232, "a precision is wanted here");
     dtm_help(c->context, "precision f32");
@@ -175,8 +178,8 @@ static bool check_needed(dtm_checker *c, const dtm_entries *entries) {
 static bool read_train(dtm_checker *c, const dtm_entries *entries, const dtm_entries *sets, dtm_train *train) {
     const dtm_expr *precision = dtm_entries_find(c, entries, "precision"), *seed = dtm_entries_find(c, entries, "seed");
     const dtm_expr *clip = dtm_entries_find(c, entries, "clip");
-    bool good = !precision || check_precision(c, precision);
     *train = (dtm_train){.present = true, .seed = 1, .span = c->train->keyword};
+    bool good = !precision || read_precision(c, precision, &train->precision);
     good &= dtm_section_whole(c, dtm_entries_find(c, entries, "steps"), "`steps`", 1, &train->steps);
     if (clip) good &= read_clip(c, clip, &train->clip);
     if (seed) good &= read_seed(c, seed, &train->seed);

@@ -284,7 +284,6 @@ static bool find_dtype(dtm_checker *c, dtm_name name, dtm_dtype *out) {
     for (int d = 0; d < DTM_DTYPES; d++)
         if (strcmp(dtm_dtype_name((dtm_dtype)d), dtm_checker_text(c, name.text)) == 0) {
             *out = (dtm_dtype)d;
-            if (d == DTM_F16 || d == DTM_BF16) return dtm_checker_refuse(c, name.span, dtm_dtype_name(*out), "use f32");
             return true;
         }
     dtm_error(c->context, name.span, 214, "there is no dtype `%s`", dtm_checker_text(c, name.text));

@@ -13,11 +13,13 @@ static bool infer_elementwise(inference *in) {
     case DTM_OP_MUL:
     case DTM_OP_MINIMUM:
     case DTM_OP_MAXIMUM:
-        if (!infer_need_same(in, 0, 1)) return false;
+        if (!infer_need_alike(in, 0, 1)) return false;
         if (dtype == DTM_BOOL) FAIL(in, 302, "`%s` does not work on bool", infer_op_name(in));
+        dtype = in->kind == DTM_OP_MINIMUM || in->kind == DTM_OP_MAXIMUM ? infer_kept(in, 0, 1) : infer_computed(in, 0);
         break;
     case DTM_OP_DIV:
-        if (!infer_need_float(in, 0) || !infer_need_same(in, 0, 1)) return false;
+        if (!infer_need_float(in, 0) || !infer_need_alike(in, 0, 1)) return false;
+        dtype = DTM_F32;
         break;
     case DTM_OP_LT:
     case DTM_OP_LE:
@@ -25,15 +27,15 @@ static bool infer_elementwise(inference *in) {
     case DTM_OP_GE:
     case DTM_OP_EQ:
     case DTM_OP_NE:
-        if (!infer_need_same(in, 0, 1)) return false;
+        if (!infer_need_alike(in, 0, 1)) return false;
         dtype = DTM_BOOL;
         break;
     case DTM_OP_WHERE:
         if (dtype != DTM_BOOL)
             FAIL(in, 302, "the condition of `where` must be bool, %s is %s", infer_operand_name(in, 0),
                  infer_type_text(in, in->operands[0]));
-        if (!infer_need_same(in, 1, 2)) return false;
-        dtype = (dtm_dtype)infer_operand(in, 1)->dtype;
+        if (!infer_need_alike(in, 1, 2)) return false;
+        dtype = infer_kept(in, 1, 2);
         break;
     case DTM_OP_CAST:
         dtype = in->attributes->dtype;
@@ -43,12 +45,14 @@ static bool infer_elementwise(inference *in) {
     case DTM_OP_SQUARE:
     case DTM_OP_RELU:
         if (dtype == DTM_BOOL) FAIL(in, 302, "`%s` does not work on bool", infer_op_name(in));
+        if (in->kind == DTM_OP_SQUARE) dtype = infer_computed(in, 0);
         break;
     case DTM_OP_EXPAND:
         break;
     default:
         for (uint32_t i = 0; i < in->n_operands; i++)
             if (!infer_need_float(in, i)) return false;
+        dtype = DTM_F32;
     }
     infer_dims s = infer_union_of_all(in);
     if (in->kind == DTM_OP_EXPAND)
@@ -59,25 +63,25 @@ static bool infer_elementwise(inference *in) {
 /* (logits, lse, targets, dy): what is of each row lacks the dimension of the classes. */
 static bool infer_cross_entropy_backward(inference *in) {
     if (!infer_need_over(in, 1, 1) || !infer_need_dim(in, 0, in->attributes->over[0])) return false;
-    if (!infer_need_float(in, 0) || !infer_need_same(in, 0, 1) || !infer_need_integer(in, 2) || !infer_need_same(in, 0, 3)) return false;
+    if (!infer_need_float(in, 0) || !infer_need_alike(in, 0, 1) || !infer_need_integer(in, 2) || !infer_need_alike(in, 0, 3)) return false;
     infer_dims s = {.rank = 0}, rows;
     infer_append_type(&s, infer_operand(in, 0));
     rows = s;
     infer_remove_over(in, &rows);
     for (uint32_t i = 1; i < 4; i++)
         if (!infer_need_within(in, i, &rows)) return false;
-    return infer_finish(in, 0, (dtm_dtype)infer_operand(in, 0)->dtype, &s);
+    return infer_finish(in, 0, DTM_F32, &s);
 }
 
 static bool infer_dot(inference *in) {
-    if (!infer_need_over(in, 1, DTM_MAX_RANK) || !infer_need_float(in, 0) || !infer_need_same(in, 0, 1)) return false;
+    if (!infer_need_over(in, 1, DTM_MAX_RANK) || !infer_need_float(in, 0) || !infer_need_alike(in, 0, 1)) return false;
     for (int i = 0; i < in->attributes->n_over; i++)
         if (!infer_need_dim(in, 0, in->attributes->over[i]) || !infer_need_dim(in, 1, in->attributes->over[i])) return false;
     infer_dims s = {.rank = 0};
     infer_append_type(&s, infer_operand(in, 0));
     infer_append_type(&s, infer_operand(in, 1));
     infer_remove_over(in, &s);
-    return infer_finish(in, 0, (dtm_dtype)infer_operand(in, 0)->dtype, &s);
+    return infer_finish(in, 0, DTM_F32, &s);
 }
 
 /* Counts and indices are i32. */
@@ -117,7 +121,8 @@ static bool infer_reduce(inference *in) {
         if (!infer_need_dim(in, 0, in->attributes->over[i])) return false;
     infer_dims s = infer_union_of_all(in);
     infer_remove_over(in, &s);
-    return infer_finish(in, 0, (dtm_dtype)infer_operand(in, 0)->dtype, &s);
+    dtm_dtype kept = (dtm_dtype)infer_operand(in, 0)->dtype;
+    return infer_finish(in, 0, in->kind == DTM_OP_REDUCE_MAX ? kept : infer_computed(in, 0), &s);
 }
 
 static bool need_scale(const inference *in, uint32_t i) {
@@ -127,7 +132,7 @@ static bool need_scale(const inference *in, uint32_t i) {
              infer_op_name(in), infer_operand_name(in, i), infer_type_text(in, in->operands[i]));
     for (int d = 0; d < in->attributes->n_over; d++)
         if (!infer_need_dim(in, i, in->attributes->over[d])) return false;
-    return infer_need_same(in, 0, i);
+    return infer_need_alike(in, 0, i);
 }
 
 static bool infer_normalise(inference *in) {
@@ -139,7 +144,6 @@ static bool infer_normalise(inference *in) {
         if (!infer_need_dim(in, 0, in->attributes->over[i])) return false;
     infer_dims s = {.rank = 0};
     infer_append_type(&s, infer_operand(in, 0));
-    dtm_dtype dtype = (dtm_dtype)infer_operand(in, 0)->dtype;
     if (entropy) {
         infer_remove_over(in, &s);
         if (!infer_need_integer(in, 1) || !need_i32(in, in->attributes->over, 1, "indices")) return false;
@@ -149,18 +153,18 @@ static bool infer_normalise(inference *in) {
         if (!need_rows(in, 1, in->attributes->over[0], INT32_MIN, "targets")) return false; /* negative: left out */
         infer_dims lse = s;
         infer_append_type(&s, infer_operand(in, 1));
-        return infer_finish(in, 0, dtype, &s) && infer_finish(in, 1, dtype, &lse);
+        return infer_finish(in, 0, DTM_F32, &s) && infer_finish(in, 1, DTM_F32, &lse);
     }
     bool backward = in->kind == DTM_OP_RMSNORM_BACKWARD || in->kind == DTM_OP_LAYERNORM_BACKWARD;
     bool of_softmax = in->kind == DTM_OP_SOFTMAX_BACKWARD || in->kind == DTM_OP_LOG_SOFTMAX_BACKWARD;
-    if (of_softmax && (!infer_need_within(in, 1, &s) || !infer_need_same(in, 0, 1))) return false;
-    if (backward && (!infer_need_all(in, 2, &s) || !infer_need_same(in, 0, 2))) return false;
+    if (of_softmax && (!infer_need_within(in, 1, &s) || !infer_need_alike(in, 0, 1))) return false;
+    if (backward && (!infer_need_all(in, 2, &s) || !infer_need_alike(in, 0, 2))) return false;
     if (norm) {
         if (!need_scale(in, 1)) return false;
         if (in->kind == DTM_OP_LAYERNORM && in->n_operands == 3 && !need_scale(in, 2)) return false;
     }
-    if (!infer_finish(in, 0, dtype, &s)) return false;
-    if (backward) in->types[1] = in->types[2] = dtm_type_whole(in->module, in->module->values[in->operands[1]].type);
+    if (!infer_finish(in, 0, DTM_F32, &s)) return false;
+    if (backward) in->types[1] = in->types[2] = infer_like(in, 1);
     return true;
 }
 
@@ -184,7 +188,7 @@ static bool infer_rope(inference *in) {
         FAIL(in, 305, "`rope` turns pairs: part = %lld of %s = %lld is not an even number within it", (long long)part,
              infer_dim_name(in, a->over[0]), (long long)width);
     infer_dims s = infer_union_of_all(in);
-    return infer_finish(in, 0, (dtm_dtype)infer_operand(in, 0)->dtype, &s);
+    return infer_finish(in, 0, DTM_F32, &s);
 }
 
 static bool infer_gather(inference *in) {

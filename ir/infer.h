@@ -36,10 +36,16 @@ void infer_append_type(infer_dims *s, const dtm_type_data *type);
 void infer_remove_over(const inference *in, infer_dims *s);
 infer_dims infer_union_of_all(const inference *in);
 bool infer_finish(const inference *in, uint32_t result, dtm_dtype dtype, const infer_dims *s);
+/* Operators compute in f32 whatever floating point their operands are in: the dtype of what is computed of operand i. What only picks
+ * elements of two operands keeps the dtype that both have. */
+dtm_dtype infer_computed(const inference *in, uint32_t i);
+dtm_type infer_like(const inference *in, uint32_t i); /* of the dimensions of operand i */
+dtm_dtype infer_kept(const inference *in, uint32_t i, uint32_t j);
 /* What an operator asks of its operands: false after an error that says what it has instead. */
 bool infer_need_float(const inference *in, uint32_t i);
 bool infer_need_integer(const inference *in, uint32_t i);
 bool infer_need_same(const inference *in, uint32_t i, uint32_t j);
+bool infer_need_alike(const inference *in, uint32_t i, uint32_t j); /* of one dtype, or both of floating point */
 bool infer_need_dim(const inference *in, uint32_t i, dtm_dim dim);
 bool infer_need_within(const inference *in, uint32_t i, const infer_dims *wanted);
 bool infer_need_all(const inference *in, uint32_t i, const infer_dims *wanted);

@@ -76,6 +76,11 @@ bool infer_finish(const inference *in, uint32_t result, dtm_dtype dtype, const i
     return true;
 }
 
+dtm_type infer_like(const inference *in, uint32_t i) {
+    dtm_type_data type = *infer_operand(in, i);
+    return dtm_type_make(in->module, infer_computed(in, i), type.rank, type.dims);
+}
+
 infer_dims infer_union_of_all(const inference *in) {
     infer_dims s = {.rank = 0};
     for (uint32_t i = 0; i < in->n_operands; i++) infer_append_type(&s, infer_operand(in, i));
@@ -84,12 +89,18 @@ infer_dims infer_union_of_all(const inference *in) {
 
 /* ---- checks ---- */
 
-static bool is_float(dtm_dtype dtype) {
-    return dtype == DTM_F32 || dtype == DTM_F16 || dtype == DTM_BF16;
+dtm_dtype infer_computed(const inference *in, uint32_t i) {
+    dtm_dtype dtype = (dtm_dtype)infer_operand(in, i)->dtype;
+    return dtm_dtype_is_float(dtype) ? DTM_F32 : dtype;
+}
+
+dtm_dtype infer_kept(const inference *in, uint32_t i, uint32_t j) {
+    dtm_dtype a = (dtm_dtype)infer_operand(in, i)->dtype;
+    return a == (dtm_dtype)infer_operand(in, j)->dtype ? a : DTM_F32;
 }
 
 bool infer_need_float(const inference *in, uint32_t i) {
-    if (!is_float((dtm_dtype)infer_operand(in, i)->dtype))
+    if (!dtm_dtype_is_float((dtm_dtype)infer_operand(in, i)->dtype))
         FAIL(in, 302, "`%s` works on floating point, %s is %s", infer_op_name(in), infer_operand_name(in, i),
              infer_type_text(in, in->operands[i]));
     return true;
@@ -100,6 +111,11 @@ bool infer_need_integer(const inference *in, uint32_t i) {
         FAIL(in, 302, "`%s` needs i32 here, %s is %s", infer_op_name(in), infer_operand_name(in, i),
              infer_type_text(in, in->operands[i]));
     return true;
+}
+
+bool infer_need_alike(const inference *in, uint32_t i, uint32_t j) {
+    bool floats = dtm_dtype_is_float((dtm_dtype)infer_operand(in, i)->dtype) && dtm_dtype_is_float((dtm_dtype)infer_operand(in, j)->dtype);
+    return floats || infer_need_same(in, i, j);
 }
 
 bool infer_need_same(const inference *in, uint32_t i, uint32_t j) {

@@ -82,11 +82,10 @@ bool infer_attention(inference *in) {
     if (in->kind == DTM_OP_ATTENTION_BACKWARD) {
         if (!infer_need_all(in, 3, &o) || !infer_need_all(in, 4, &lse) || !infer_need_all(in, 5, &o)) return false;
         for (uint32_t i = 0; i < 3; i++)
-            in->types[i] = dtm_type_whole(in->module, in->module->values[in->operands[i]].type);
+            in->types[i] = infer_like(in, i);
         return true;
     }
-    dtm_dtype dtype = (dtm_dtype)q->dtype;
-    return infer_finish(in, 0, dtype, &o) && infer_finish(in, 1, DTM_F32, &lse);
+    return infer_finish(in, 0, DTM_F32, &o) && infer_finish(in, 1, DTM_F32, &lse);
 }
 
 /* ---- shape ---- */

@@ -45,6 +45,7 @@ enum {
 typedef enum dtm_dtype { DTM_F32, DTM_F16, DTM_BF16, DTM_I32, DTM_U8, DTM_BOOL, DTM_DTYPES } dtm_dtype;
 
 const char *dtm_dtype_name(dtm_dtype dtype);
+bool dtm_dtype_is_float(dtm_dtype dtype);
 int64_t dtm_dtype_bytes(dtm_dtype dtype);
 /* What no element is less than: the maximum of none. */
 double dtm_least(dtm_dtype dtype);
@@ -90,6 +91,7 @@ extern const dtm_op_row dtm_op_rows[DTM_OP_KINDS];
 enum {
     DTM_WEIGHT_FROZEN = 1,
     DTM_WEIGHT_NO_DECAY = 2,
+    DTM_WEIGHT_EXACT = 4, /* it says its dtype: no precision changes it */
     DTM_ROPE_INTERLEAVED = 1,
     DTM_ROPE_INVERSE = 2,
     DTM_ATTENTION_CAUSAL = 1,
@@ -278,6 +280,7 @@ typedef struct dtm_train {
     double peak, warmup, schedule_steps, floor; /* constant(peak): the others 0; linear, cosine fall to floor at schedule_steps */
     double beta1, beta2, eps, decay, momentum;
     double clip; /* 0: none */
+    dtm_dtype precision;
     int64_t steps;
     uint64_t seed;
     dtm_span span, optimizer_span;

@@ -151,6 +151,7 @@ static void print_expression(const printer *p, const dtm_op_data *op, dtm_text *
         print_init(&op->attributes, out);
         if (op->attributes.flags & DTM_WEIGHT_NO_DECAY) dtm_text_printf(out, ", no decay");
         if (op->attributes.flags & DTM_WEIGHT_FROZEN) dtm_text_printf(out, ", frozen");
+        if (op->attributes.flags & DTM_WEIGHT_EXACT) dtm_text_printf(out, ", exact");
         return;
     case DTM_OP_NEG:
         dtm_text_printf(out, "-");
@@ -494,6 +495,7 @@ static void print_train(const printer *p) {
     dtm_text_printf(p->out, ")\n");
     if (t->clip > 0) dtm_text_printf(p->out, "    clip "), dtm_text_number(p->out, t->clip);
     if (t->clip > 0) dtm_text_printf(p->out, "\n");
+    if (t->precision != DTM_F32) dtm_text_printf(p->out, "    precision %s\n", dtm_dtype_name(t->precision));
     dtm_text_printf(p->out, "    steps %lld\n    seed %llu\n}\n", (long long)t->steps, (unsigned long long)t->seed);
 }
 

@@ -116,6 +116,14 @@ bool dtm_is_elementwise(dtm_op_kind kind) {
     return strcmp(factor_rules[kind], "pointwise") == 0;
 }
 
+bool dtm_computes(dtm_op_kind kind) {
+    static const char *const rules[] = {"pointwise", "dot", "reduce", "normalise", "norm_backward", "rope", "scatter", "attention"};
+    if (kind == DTM_OP_CAST || kind == DTM_OP_EXPAND) return false;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (strcmp(factor_rules[kind], rules[i]) == 0) return true;
+    return false;
+}
+
 bool dtm_only_computes(dtm_op_kind kind) {
     static const char *const others[] = {"none", "source", "sink", "layout", "identity"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)

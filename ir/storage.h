@@ -49,6 +49,9 @@ bool dtm_is_reduction(dtm_op_kind kind);
 /* Whether every element of the result comes from one element of each operand: the rows of the factor rule `pointwise`. */
 bool dtm_is_elementwise(dtm_op_kind kind);
 
+/* Whether it computes elements, in f32, and rounds them to the type of its result; what moves elements, or casts, keeps their type. */
+bool dtm_computes(dtm_op_kind kind);
+
 /* Whether it makes values of values and does nothing else: it may stand anywhere between what it reads and what reads it. */
 bool dtm_only_computes(dtm_op_kind kind);
 

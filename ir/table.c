@@ -29,7 +29,7 @@ dtm_attributes dtm_attributes_default(dtm_op_kind kind) {
 /* A cast to whole numbers cuts off what terms may have between them. */
 static bool is_linear(const dtm_module *module, const dtm_op_data *op) {
     dtm_dtype to = op->attributes.dtype;
-    return op->kind != DTM_OP_CAST || to == DTM_F32 || to == DTM_F16 || to == DTM_BF16 ||
+    return op->kind != DTM_OP_CAST || dtm_dtype_is_float(to) ||
            to == (dtm_dtype)dtm_value_type(module, op->operands[0])->dtype;
 }
 

@@ -1,6 +1,7 @@
 /* The verifier: every law a module must keep, at any stage. Each break is one E05xx with the line of the operator. It
  * reads the factor rules (ir/factors.c) and never repairs anything. */
 #include "ir/calls.h"
+#include "ir/storage.h"
 #include "ir/verify.h"
 
 #include <string.h>
@@ -100,7 +101,8 @@ static void check_scatter(verifier *v, const dtm_op_data *op) {
     dtm_value ids = op->operands[0], dy = op->operands[1], table = op->results[0];
     const dtm_type_data *of_ids = dtm_value_type(v->module, ids), *of_dy = dtm_value_type(v->module, dy),
                         *of_table = dtm_value_type(v->module, table);
-    bool fits = a->n_over == 1 && of_ids->dtype == DTM_I32 && of_dy->dtype == of_table->dtype;
+    bool floats = dtm_dtype_is_float((dtm_dtype)of_dy->dtype) && dtm_dtype_is_float((dtm_dtype)of_table->dtype);
+    bool fits = a->n_over == 1 && of_ids->dtype == DTM_I32 && (of_dy->dtype == of_table->dtype || floats);
     fits = fits && has_dim(v, table, a->over[0]) && !has_dim(v, ids, a->over[0]) && !has_dim(v, dy, a->over[0]);
     for (int d = 0; fits && d < of_ids->rank; d++) fits = has_dim(v, dy, of_ids->dims[d]);
     for (int d = 0; fits && d < of_table->rank; d++)
@@ -110,6 +112,13 @@ static void check_scatter(verifier *v, const dtm_op_data *op) {
     if (!fits)
         BREAK(v, op, 504, "%s: %s is %s, which rows %s at indices %s do not make", verify_title(v, op), verify_name(v, table),
               verify_type_text(v, table), verify_type_text(v, dy), verify_type_text(v, ids));
+}
+
+/* What computes does so in f32, and rounds what it makes to the type of that. */
+static bool fits_inferred(const dtm_op_data *op, const dtm_type_data *inferred, const dtm_type_data *is) {
+    dtm_type_data made = *is;
+    if (dtm_computes(op->kind) && inferred->dtype == DTM_F32 && dtm_dtype_is_float((dtm_dtype)is->dtype)) made.dtype = DTM_F32;
+    return dtm_type_same_shape(inferred, &made);
 }
 
 static void check_shape(verifier *v, const dtm_op_data *op) {
@@ -127,7 +136,7 @@ static void check_shape(verifier *v, const dtm_op_data *op) {
     for (uint32_t i = 0; i < op->n_results; i++) {
         const dtm_type_data *inferred = dtm_type_get(v->module, types[i]),
                             *is = dtm_value_type(v->module, op->results[i]);
-        if (!dtm_type_same_shape(inferred, is)) {
+        if (!fits_inferred(op, inferred, is)) {
             dtm_text text = {v->scratch, NULL, 0, 0};
             dtm_type_print(v->module, types[i], false, &text);
             BREAK(v, op, 504, "%s is said to be %s, but %s gives %s", verify_name(v, op->results[i]),

@@ -28,8 +28,7 @@
 /* ---- which values have a gradient ---- */
 
 static bool is_float(const dtm_module *module, dtm_value value) {
-    dtm_dtype dtype = (dtm_dtype)dtm_value_type(module, value)->dtype;
-    return dtype == DTM_F32 || dtype == DTM_F16 || dtype == DTM_BF16;
+    return dtm_dtype_is_float((dtm_dtype)dtm_value_type(module, value)->dtype);
 }
 
 static bool passes_gradients(const dtm_op_data *op) {

@@ -10,6 +10,7 @@
  * Before `shard` no value has a layout and nor has what is made here. After it, the layouts of operands are carried on:
  * a dimension is split as in the operand it comes from, a sum over a split dimension is a term, and a term passes. */
 #include "ir/fault.h"
+#include "ir/storage.h"
 #include "passes/passes.h"
 
 #include <string.h>
@@ -228,7 +229,11 @@ static void (*const rules[DTM_OP_KINDS])(expansion *) = {
 };
 
 /* What was made in the order of another operand is put in the order that readers know. */
-static dtm_value in_order(expansion *e, dtm_value made, dtm_value result) {
+static dtm_value in_order(expansion *e, dtm_value made, dtm_value result, dtm_op first) {
+    dtm_type_data rounded = *type_of(e, made);
+    dtm_op def = e->module->values[made].def;
+    rounded.dtype = type_of(e, result)->dtype;
+    if (def >= first && dtm_computes(e->module->ops[def].kind)) e->module->values[made].type = dtm_type_intern(e->module, &rounded);
     if (dtm_type_same_shape(type_of(e, made), type_of(e, result))) return made;
     dtm_type type = e->module->values[result].type;
     dtm_value zero = dtm_constant(e->module, (dtm_dtype)dtm_type_get(e->module, type)->dtype, 0);
@@ -256,7 +261,7 @@ bool dtm_expand(dtm_module *module, dtm_op op, const uint32_t *uses) {
     rules[e.op.kind](&e);
     for (uint32_t i = 0; i < e.op.n_results; i++) {
         if (!e.read[i] || !e.made[i]) continue;
-        dtm_value made = in_order(&e, e.made[i], e.op.results[i]);
+        dtm_value made = in_order(&e, e.made[i], e.op.results[i], first);
         dtm_value_take_place(module, made, e.op.results[i], first);
     }
     dtm_op_remove(module, op);

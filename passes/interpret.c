@@ -427,12 +427,28 @@ static bool run_plain(dtm_run *run, const dtm_op_data *op) {
     }
 }
 
+/* To the types of what has been made, where that is half of f32. */
+static void round_results(dtm_run *run, const dtm_op_data *op) {
+    for (uint32_t i = 0; i < op->n_results; i++) {
+        dtm_type type = run->module->values[op->results[i]].type;
+        dtm_dtype dtype = (dtm_dtype)run->module->types[type].dtype;
+        if (!dtm_dtype_is_float(dtype) || dtype == DTM_F32) continue;
+        size_t slot = dtm_run_slot(run, op, op->results[i]);
+        for (int64_t rank = 0; slot != SIZE_MAX && rank < run->ranks; rank++) {
+            double *data = run->views[slot * (size_t)run->ranks + (size_t)rank];
+            int64_t elements = dtm_run_extent(run, type, rank)->elements;
+            for (int64_t e = 0; data && e < elements; e++) data[e] = dtm_round_to(dtype, data[e]);
+        }
+    }
+}
+
 static bool run_op(dtm_run *run, dtm_op o) {
     const dtm_op_data *op = &run->module->ops[o];
     if (dtm_run_is_loop(op->kind)) return run_loop(run, o);
     if (op->kind == DTM_OP_FUSED) return run_fused(run, op);
     if (op->body) return run_region(run, op->body);
     if (!check_time(run, op) || !run_plain(run, op)) return false;
+    if (run->options.rounds) round_results(run, op);
     for (uint32_t i = 0; i < op->n_results; i++) {
         size_t slot = dtm_run_slot(run, op, op->results[i]);
         if (!dtm_run_check_alike(run, op, op->results[i], slot)) return false;

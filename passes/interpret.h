@@ -30,7 +30,7 @@ typedef struct dtm_interpret_options {
     void *provide_state;
     const dtm_input_bound *bounds; /* NULL: those of the module */
     size_t n_bounds;
-    bool round_casts;   /* casts to f32, f16 and bf16 round; else they are exact */
+    bool rounds;        /* values in f16 and bf16, and casts to f32, are rounded; else they are exact */
     uint64_t rounding;  /* not 0: every f32 result is rounded up or down to a float, by lot from this seed, and operands are
                            read a little off, which shows what rounding does to a program. Of one rank: replicas would
                            differ */

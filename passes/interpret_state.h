@@ -56,6 +56,9 @@ typedef struct dtm_kept {
     size_t slot; /* at microbatch 0 */
 } dtm_kept;
 
+/* What a number computed in f32 is in a floating point dtype: to the nearest, ties to even; beyond the largest it is infinite. */
+double dtm_round_to(dtm_dtype dtype, double x);
+
 /* A tensor of a collective that is carried out apart. */
 typedef struct dtm_on_its_way dtm_on_its_way;
 

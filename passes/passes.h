@@ -7,6 +7,7 @@
 
 bool dtm_pass_canonicalize(dtm_module *module);
 bool dtm_pass_autodiff(dtm_module *module);
+bool dtm_pass_precision(dtm_module *module);
 bool dtm_pass_shard(dtm_module *module);
 bool dtm_pass_partition(dtm_module *module);
 bool dtm_pass_microbatch(dtm_module *module);

@@ -11,6 +11,7 @@
 const dtm_pass_row dtm_passes[] = {
     {"canonicalize", dtm_pass_canonicalize, "desugars, folds constants, flattens sums, removes what nothing reads"},
     {"autodiff", dtm_pass_autodiff, "adds the backward pass and the optimizer's update, before any layout"},
+    {"precision", dtm_pass_precision, "says which values are in bf16 or f16, and casts weights for their use"},
     {"shard", dtm_pass_shard, "gives every operator its split on every axis and every value its layout"},
     {"partition", dtm_pass_partition, "writes changes of layout as the cheapest collectives"},
     {"microbatch", dtm_pass_microbatch, "puts what varies over microbatches in a loop, and accumulates"},

@@ -10,7 +10,7 @@ static void offer(shard_domain *d, shard_choice choice) {
 }
 
 static bool is_float(const dtm_type_data *type) {
-    return type->dtype == DTM_F32 || type->dtype == DTM_F16 || type->dtype == DTM_BF16;
+    return dtm_dtype_is_float((dtm_dtype)type->dtype);
 }
 
 /* Every linear set without a constant: a number cannot be a term of itself. */

@@ -284,7 +284,7 @@ int dtm_command_run(const dtm_options *options) {
     /* Random inputs are as the program wants them as it is written: after every pass the same. */
     dtm_module *source = dtm_check(context, options->file, &options->check);
     dtm_module *module = source && check_from(source, options) ? dtm_module_clone(source) : NULL;
-    bool failed = !module || !run_passes(module, options, options->after ? options->after : "autodiff");
+    bool failed = !module || !run_passes(module, options, options->after ? options->after : "precision");
     if (!failed) {
         dtm_input_bound *bounds;
         size_t n_bounds = dtm_input_bounds(source, dtm_context_arena(context), &bounds);
@@ -294,6 +294,7 @@ int dtm_command_run(const dtm_options *options) {
         dtm_interpret_options interpret = {.steps = options->steps,
                                            .seed = seed,
                                            .keep_step = options->value ? (options->steps ? options->steps : 1) : 0,
+                                           .rounds = true,
                                            .check_storage = true,
                                            .bounds = bounds,
                                            .n_bounds = n_bounds};
