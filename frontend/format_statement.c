@@ -97,10 +97,14 @@ static void print_declared(dtm_flat *flat, const char *word, const dtm_statement
     dtm_flat_type(flat, s->targets.items[0].type);
     if (s->value) pad(flat, from, type_width);
     print_value(flat, s->value);
-    for (int flag = 0; flag < 2; flag++) {
-        if (!(flag ? s->frozen : s->no_decay)) continue;
+    const struct {
+        bool set;
+        const char *word;
+    } marks[] = {{s->no_decay, "no decay"}, {s->frozen, "frozen"}, {s->exact, "exact"}};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        if (!marks[i].set) continue;
         dtm_flat_comma(flat, 1);
-        dtm_flat_print(flat, flag ? "frozen" : "no decay");
+        dtm_flat_print(flat, marks[i].word);
     }
     print_from(flat, s);
 }
