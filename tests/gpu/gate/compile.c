@@ -1,0 +1,300 @@
+/* The compile gate: what the kernels' sources are compiled to, by the NVRTC that there is, for every architecture.
+ *     compile SOURCE_ROOT PACKAGES [--rewrite]
+ * Every file of good/ compiles for all of them with no spill, no stack, no local memory, no call, no f64, no atomics on
+ * floating-point numbers, no warning, and bounds on its launches; what each kernel takes is held against table.txt where NVRTC
+ * is the version that the table is of. Every file of bad/ has one of those faults, which is found. PACKAGES: where scripts/setup
+ * puts NVRTC from PyPI. Without any it says so and is skipped (77). */
+#include "runtime/cuda/jit.h"
+#include "runtime/test_check.h"
+
+#include <dirent.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+static const char *const architectures[] = {"sm_80", "sm_100", "sm_90", "sm_90a", "sm_100a"}; /* of bad/ the first two */
+enum { ARCHITECTURES = 5, BAD_ARCHITECTURES = 2, MOST = 64, TABLE_VERSION = 13000 };
+
+static const char *root;
+
+typedef struct text {
+    char *data;
+    size_t length;
+} text;
+
+static __attribute__((format(printf, 2, 3))) void add(text *t, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int more = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    t->data = realloc(t->data, t->length + (size_t)more + 1);
+    if (!t->data) abort();
+    va_start(arguments, format);
+    vsnprintf(t->data + t->length, (size_t)more + 1, format, arguments);
+    va_end(arguments);
+    t->length += (size_t)more;
+}
+
+static char *read_file(const char *path) {
+    FILE *in = fopen(path, "rb");
+    text t = {0};
+    char line[4096];
+    add(&t, "%s", "");
+    while (in && fgets(line, sizeof line, in)) add(&t, "%s", line);
+    if (in) fclose(in);
+    return t.data;
+}
+
+/* One program of a file and the templates that it includes: NVRTC is given no headers. Each file's lines keep their numbers. */
+static void add_file(text *out, const char *path, text *seen) {
+    char file[2048];
+    snprintf(file, sizeof file, "%s/%s", root, path);
+    char *all = read_file(file), *line = all;
+    add(seen, "|%s|", path);
+    add(out, "#line 1 \"/dtm/%s\"\n", path);
+    for (int number = 1; *line; number++) {
+        int length = (int)strcspn(line, "\n");
+        char name[1024], mark[1030];
+        if (sscanf(line, "#include \"%1000[^\"]\"", name) == 1) {
+            snprintf(mark, sizeof mark, "|%s|", name);
+            if (!strstr(seen->data, mark)) add_file(out, name, seen);
+            add(out, "#line %d \"/dtm/%s\"\n", number + 1, path);
+        } else
+            add(out, "%.*s\n", length, line);
+        line += length + (line[length] == '\n');
+    }
+    free(all);
+}
+
+static char *program(const char *path) {
+    text out = {0}, seen = {0};
+    add(&seen, "%s", "");
+    add_file(&out, path, &seen);
+    free(seen.data);
+    return out.data;
+}
+
+/* ---- findings ---- */
+
+/* ".maxntid 256, 1, 1" or ".maxntid 256" of this kernel's entry; 0 without. */
+static int threads_of(const char *ptx, const char *kernel) {
+    char entry[160];
+    snprintf(entry, sizeof entry, ".entry %s(", kernel);
+    const char *at = strstr(ptx, entry), *body = at ? strchr(at, '{') : NULL, *bound = at ? strstr(at, ".maxntid") : NULL;
+    return bound && body && bound < body ? atoi(bound + 8) : 0;
+}
+
+/* An instruction of PTX whose opcode begins so and has `part` in it. */
+static bool has_instruction(const char *ptx, const char *opcode, const char *part) {
+    for (const char *line = ptx; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        const char *at = line + strspn(line, " \t");
+        if (*at == '@') at += strcspn(at, " \t"), at += strspn(at, " \t");
+        size_t word = strcspn(at, " \t;\n");
+        if (strncmp(at, opcode, strlen(opcode)) != 0) continue;
+        const char *found = strstr(at, part);
+        if (found && found < at + word) return true;
+    }
+    return false;
+}
+
+/* What is wrong, in words separated by "; ". */
+static void find(const dtm_jit_code *code, text *out) {
+    add(out, "%s", "");
+    for (uint32_t i = 0; i < code->n_kernels; i++) {
+        const dtm_jit_kernel *k = &code->kernels[i];
+        int threads = threads_of(code->ptx, k->name);
+        if (k->spill_stores || k->spill_loads) add(out, "%s spills %d bytes; ", k->name, k->spill_stores);
+        if (k->stack) add(out, "%s has a stack of %d bytes; ", k->name, k->stack);
+        if (!threads) add(out, "%s has no launch bounds; ", k->name);
+        if ((k->registers + 7) / 8 * 8 * threads > 65536) add(out, "%s needs more registers than there are; ", k->name);
+        if (k->shared > 48 << 10) add(out, "%s has %d bytes of static shared memory; ", k->name, k->shared);
+    }
+    if (!code->n_kernels) add(out, "no kernel; ");
+    if (strstr(code->ptx, ".f64")) add(out, "f64; ");
+    if (strstr(code->ptx, ".local")) add(out, "local memory; ");
+    if (has_instruction(code->ptx, "call", "call")) add(out, "call; ");
+    if (has_instruction(code->ptx, "atom", ".f") || has_instruction(code->ptx, "red", ".f")) add(out, "atomic on a float; ");
+    if (strstr(code->log, "warning") || strstr(code->log, "Performance Loss")) add(out, "warning: %s; ", code->log);
+}
+
+/* ---- occupancy, by the sizes of a multiprocessor of sm_80, 90, 100 ---- */
+
+/* Resident warps of 64: registers in units of 256 a warp, shared memory in 128 bytes and 1 KiB more a block. */
+static int resident_warps(const char *arch, int threads, const dtm_jit_kernel *k) {
+    int shared_all = !strncmp(arch, "sm_80", 5) ? 164 << 10 : 228 << 10;
+    int warps = (threads + 31) / 32, registers = (k->registers * 32 + 255) / 256 * 256;
+    int shared = (k->shared + 127) / 128 * 128 + 1024;
+    int blocks = 64 / warps, by_registers = 65536 / registers / warps, by_shared = shared_all / shared;
+    if (by_registers < blocks) blocks = by_registers;
+    if (by_shared < blocks) blocks = by_shared;
+    if (blocks > 32) blocks = 32;
+    return blocks * warps;
+}
+
+static void add_rows(text *table, const char *arch, const dtm_jit_code *code) {
+    for (uint32_t i = 0; i < code->n_kernels; i++) {
+        const dtm_jit_kernel *k = &code->kernels[i];
+        int threads = threads_of(code->ptx, k->name);
+        add(table, "%-24s %-8s %7d %9d %6d %11d\n", k->name, arch, threads, k->registers, k->shared,
+            threads ? resident_warps(arch, threads, k) : 0);
+    }
+}
+
+/* ---- the two folders ---- */
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* Paths of the files of a folder of the gate, in order. */
+static int list(const char *folder, char *out[MOST]) {
+    char path[2048];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/tests/gpu/gate/%s", root, folder);
+    DIR *files = opendir(path);
+    for (struct dirent *file; files && count < MOST && (file = readdir(files)) != NULL;) {
+        if (!strstr(file->d_name, ".cu")) continue;
+        snprintf(path, sizeof path, "tests/gpu/gate/%s/%.200s", folder, file->d_name);
+        out[count++] = strdup(path);
+    }
+    if (files) closedir(files);
+    qsort(out, (size_t)count, sizeof *out, by_name);
+    return count;
+}
+
+typedef struct compiled {
+    int n, count; /* files, programs */
+    char *paths[MOST], *programs[MOST], names[MOST][300];
+    dtm_jit_source sources[MOST * ARCHITECTURES];
+    dtm_jit_code *codes[MOST * ARCHITECTURES];
+} compiled;
+
+static bool compile_folder(dtm_jit *jit, const char *folder, int n_architectures, compiled *c) {
+    dtm_status status = {0};
+    c->n = list(folder, c->paths);
+    CHECK(c->n > 0);
+    for (int i = 0; i < c->n; i++) {
+        c->programs[i] = program(c->paths[i]);
+        snprintf(c->names[i], sizeof c->names[i], "/dtm/%s", c->paths[i]);
+        for (int a = 0; a < n_architectures; a++)
+            c->sources[c->count++] = (dtm_jit_source){c->names[i], c->programs[i], architectures[a]};
+    }
+    bool ok = dtm_jit_compile(jit, c->sources, c->count, c->codes, &status);
+    CHECK_OK(ok, &status);
+    return ok;
+}
+
+static void release(compiled *c) {
+    for (int i = 0; i < c->n; i++) free(c->paths[i]), free(c->programs[i]);
+    for (int i = 0; i < c->count; i++) dtm_jit_code_free(c->codes[i]);
+}
+
+static void test_good(dtm_jit *jit, bool rewrite, bool compare) {
+    static compiled c;
+    text table = {0};
+    char path[2048];
+    add(&table, "%-24s %-8s %7s %9s %6s %11s\n", "kernel", "arch", "threads", "registers", "shared", "warps of 64");
+    if (compile_folder(jit, "good", ARCHITECTURES, &c))
+        for (int i = 0; i < c.count; i++) {
+            text wrong = {0};
+            find(c.codes[i], &wrong);
+            if (wrong.length) printf("%s for %s: %s\n", c.sources[i].name, c.sources[i].arch, wrong.data);
+            CHECK(wrong.length == 0);
+            free(wrong.data);
+            add_rows(&table, c.sources[i].arch, c.codes[i]);
+        }
+    release(&c);
+    snprintf(path, sizeof path, "%s/tests/gpu/gate/table.txt", root);
+    if (rewrite) {
+        FILE *out = fopen(path, "w");
+        if (!out || fputs(table.data, out) < 0 || fclose(out)) abort();
+    }
+    char *wanted = read_file(path);
+    if (compare && strcmp(wanted, table.data) != 0) printf("this is not tests/gpu/gate/table.txt:\n%s", table.data);
+    CHECK(!compare || !strcmp(wanted, table.data));
+    free(wanted);
+    free(table.data);
+}
+
+static void test_bad(dtm_jit *jit) {
+    static compiled c;
+    if (compile_folder(jit, "bad", BAD_ARCHITECTURES, &c))
+        for (int i = 0; i < c.count; i++) {
+            text wrong = {0};
+            char expected[100] = "";
+            const char *says = strstr(c.sources[i].text, "/* expect: ");
+            CHECK(says && sscanf(says, "/* expect: %99[^*]", expected) == 1);
+            for (size_t n = strlen(expected); n && expected[n - 1] == ' ';) expected[--n] = 0;
+            find(c.codes[i], &wrong);
+            if (!strstr(wrong.data, expected)) printf("%s for %s: not found: %s, but %s\n", c.sources[i].name, c.sources[i].arch, expected, wrong.data);
+            CHECK(*expected && strstr(wrong.data, expected));
+            free(wrong.data);
+        }
+    release(&c);
+}
+
+/* The same bytes again from another start, as the cache and a golden file need. */
+static void test_same(dtm_jit *jit) {
+    dtm_status status = {0};
+    char *text = program("tests/gpu/gate/good/rows.cu");
+    const dtm_jit_source twice[2] = {{"/dtm/rows.cu", text, "sm_90a"}, {"/dtm/rows.cu", text, "sm_90a"}};
+    dtm_jit_code *codes[2] = {NULL};
+    CHECK_OK(dtm_jit_compile(jit, twice, 2, codes, &status), &status);
+    CHECK(codes[0] && codes[0]->cubin_bytes > 1000 && !memcmp(codes[0]->cubin, "\177ELF", 4));
+    CHECK(codes[0] && codes[0]->entry_bytes == codes[1]->entry_bytes && !memcmp(codes[0]->entry, codes[1]->entry, codes[0]->entry_bytes));
+    CHECK(codes[0] && strstr(codes[0]->ptx, "/dtm/kernels/cuda/rows.cuh")); /* lines of templates */
+    dtm_jit_code_free(codes[0]);
+    dtm_jit_code_free(codes[1]);
+    dtm_jit_counts counts;
+    dtm_jit_count(jit, &counts);
+    CHECK(counts.compiled >= 2 && counts.found == 0);
+    free(text);
+}
+
+/* PTX alone, and an error with its line. */
+static void test_others(dtm_jit *jit) {
+    dtm_status status = {0};
+    dtm_jit_code *code = NULL;
+    const dtm_jit_source virtual = {"/dtm/a.cu", "extern \"C\" __global__ void f(int *x) { *x = 1; }", "compute_90"};
+    CHECK_OK(dtm_jit_compile(jit, &virtual, 1, &code, &status), &status);
+    CHECK(code && code->cubin_bytes == 0 && code->n_kernels == 0 && strstr(code->ptx, ".target sm_90"));
+    dtm_jit_code_free(code);
+    const dtm_jit_source wrong = {"/dtm/a.cu", "#line 41 \"/dtm/llama.dtm\"\n__device__ int f() { return y; }", "sm_80"};
+    CHECK_FAILS(dtm_jit_compile(jit, &wrong, 1, &code, &status), &status, "/dtm/llama.dtm(41): error: identifier \"y\" is undefined");
+    const char *saved = strstr(status.message, "/tmp/failed-");
+    char path[1200] = "";
+    if (saved) snprintf(path, sizeof path, "%.*s", (int)strcspn(saved, ")"), saved);
+    CHECK(saved && unlink(path) == 0);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
+    bool rewrite = argc > 3 && !strcmp(argv[3], "--rewrite");
+    dtm_status status = {0};
+    dtm_cuda *cuda;
+    dtm_cuda_options options = {.elsewhere = true};
+    root = argv[1];
+    if (!dtm_cuda_create(&options, &cuda, &status)) return 1;
+    if (!dtm_cuda_nvrtc(cuda, &status)) {
+        dtm_cuda_destroy(cuda);
+        options.folder = argv[2];
+        status = (dtm_status){0};
+        if (!dtm_cuda_create(&options, &cuda, &status)) return 1;
+    }
+    if (!dtm_cuda_nvrtc(cuda, &status)) {
+        printf("skipped: %s; sh scripts/setup --test gets it\n", status.message);
+        dtm_cuda_destroy(cuda);
+        return 77;
+    }
+    dtm_jit *jit;
+    const dtm_jit_options jit_options = {.cuda = cuda, .memory_only = true, .threads = 2};
+    if (!dtm_jit_create(&jit_options, &jit, &status)) return 1;
+    const dtm_cuda_library *nvrtc = dtm_cuda_describe(cuda, DTM_LIBNVRTC);
+    bool compare = nvrtc->version == TABLE_VERSION;
+    printf("NVRTC %s, %s%s\n", nvrtc->shown, nvrtc->path, compare ? "" : "; table.txt is of another version");
+    test_good(jit, rewrite, compare);
+    test_bad(jit);
+    test_same(jit);
+    test_others(jit);
+    dtm_jit_destroy(jit);
+    dtm_cuda_destroy(cuda);
+    printf("%d checks, %d failed\n", checks, failures);
+    return failures > 0;
+}
