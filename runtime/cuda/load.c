@@ -117,6 +117,17 @@ static bool take(void *handle, const char *name, void *slot, const dtm_cuda_libr
     return true;
 }
 
+/* NVRTC opens a second library by its name alone when it first compiles, and finds it where it is loaded already: so the one that
+ * lies beside it is. */
+static bool open_builtins(const dtm_cuda_library *about, int major, int minor, dtm_status *status) {
+    char file[600], name[64];
+    const char *slash = strrchr(about->path, '/');
+    snprintf(name, sizeof name, "libnvrtc-builtins.so.%d.%d", major, minor);
+    snprintf(file, sizeof file, "%.*s%s", slash ? (int)(slash - about->path) + 1 : 0, about->path, name);
+    if (dlopen(file, RTLD_NOW | RTLD_LOCAL) || dlopen(name, RTLD_NOW | RTLD_LOCAL)) return true;
+    return dtm_status_fail(status, "libnvrtc (%s) has no %s beside it, which it needs: install both from one package", about->path, name);
+}
+
 static bool take_nvrtc(dtm_cuda *cuda, void *handle, dtm_cuda_library *about, dtm_status *status) {
     static const char older[] = "another version of it, from CUDA 12.0 on, would serve";
 #define TAKE(name, result, parameters)                                                                                 \
@@ -127,7 +138,7 @@ static bool take_nvrtc(dtm_cuda *cuda, void *handle, dtm_cuda_library *about, dt
     if (cuda->nvrtc.Version(&major, &minor) != DTM_NVRTC_SUCCESS)
         return dtm_status_fail(status, "%s (%s) does not say its version", about->name, about->path);
     about->version = major * 1000 + minor * 10;
-    return true;
+    return open_builtins(about, major, minor, status);
 }
 
 static bool take_cublaslt(dtm_cuda *cuda, void *handle, dtm_cuda_library *about, dtm_status *status) {

@@ -23,7 +23,7 @@ static bool mapped(const char *folder) {
     char line[2048], part[256];
     bool found = false;
     FILE *maps = fopen("/proc/self/maps", "r");
-    snprintf(part, sizeof part, "/%s/", folder);
+    snprintf(part, sizeof part, "/%s", folder);
     while (maps && fgets(line, sizeof line, maps)) found = found || strstr(line, part);
     if (maps) fclose(maps);
     return found;
@@ -33,7 +33,7 @@ static bool mapped(const char *folder) {
 static void test_whole(void) {
     dtm_status status = {0};
     dtm_cuda *cuda = open_in("whole", false);
-    CHECK(!mapped("whole"));
+    CHECK(!mapped("whole/"));
     const dtm_driver *driver = dtm_cuda_driver(cuda, &status);
     CHECK_OK(driver != NULL, &status);
     CHECK(driver && driver->LaunchKernelEx && driver->Init(0) == DTM_CU_SUCCESS);
@@ -41,6 +41,7 @@ static void test_whole(void) {
     CHECK_OK(dtm_cuda_nvrtc(cuda, &status) && dtm_cuda_cublaslt(cuda, &status), &status);
     const dtm_nccl *nccl = dtm_cuda_nccl(cuda, &status);
     CHECK_OK(nccl != NULL, &status);
+    CHECK(mapped("whole/libnvrtc-builtins.so.13.4"));
     CHECK(nccl && nccl->CommSplit && !nccl->AlltoAll && !nccl->CommWindowRegister);
     static const char *const shown[] = {"13.0", "13.4", "13.1", "2.28.9"};
     for (int i = 0; i < DTM_CUDA_LIBRARIES; i++) {
@@ -112,6 +113,10 @@ static void test_symbol_missing(void) {
     dtm_cuda *cuda = open_in("old_nccl", false);
     CHECK_FAILS(dtm_cuda_nccl(cuda, &status), &status, "has no ncclCommSplit: NCCL 2.19 or newer would serve");
     CHECK(strstr(status.message, "old_nccl/libnccl.so.2") != NULL);
+    dtm_cuda_destroy(cuda);
+    cuda = open_in("no_builtins", true);
+    status = (dtm_status){0};
+    CHECK_FAILS(dtm_cuda_nvrtc(cuda, &status), &status, "has no libnvrtc-builtins.so.13.4 beside it");
     dtm_cuda_destroy(cuda);
 }
 

@@ -1,6 +1,7 @@
 /* Stand-ins for CUDA's libraries, as many shapes as the tests of the search need: what one is, is said when it is compiled.
  *   STANDIN_DRIVER=12040       libcuda of a driver for CUDA 12.4; STANDIN_OLD: one without cuGetProcAddress_v2
  *   STANDIN_NVRTC=13           NVRTC of that major version
+ *   STANDIN_BUILTINS           what NVRTC opens by itself
  *   STANDIN_CUBLASLT=130100    what its GetVersion says
  *   STANDIN_NCCL=22809         the same; STANDIN_NO_SPLIT: without ncclCommSplit
  *   STANDIN_LACKS=name         a function of the driver, without its prefix, that it does not give
@@ -110,6 +111,9 @@ int ncclCommSplit(void) { return 0; }
     F(ncclCommDestroy) F(ncclCommAbort) F(ncclCommGetAsyncError) F(ncclMemAlloc) F(ncclMemFree) F(ncclGroupStart)      \
     F(ncclGroupEnd) F(ncclAllReduce) F(ncclAllGather) F(ncclReduceScatter) F(ncclBroadcast) F(ncclReduce) F(ncclSend)  \
     F(ncclRecv)
+#endif
+#ifdef STANDIN_BUILTINS
+#define NAMES(F) F(standin_builtins)
 #endif
 #ifdef NAMES
 #define DEFINE(name) int name(void); int name(void) { return 0; }
