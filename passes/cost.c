@@ -298,12 +298,20 @@ double dtm_op_bytes(const dtm_module *module, dtm_op op) {
     return bytes;
 }
 
+/* Whether a product's factors, or those of attention's, are half of f32: then units for that multiply them. */
+static bool multiplies_halves(const dtm_module *module, const dtm_op_data *op) {
+    bool products = op->kind == DTM_OP_DOT || op->kind == DTM_OP_ATTENTION || op->kind == DTM_OP_ATTENTION_BACKWARD;
+    for (uint32_t i = 0; products && i < 2; i++) {
+        dtm_dtype dtype = (dtm_dtype)dtm_value_type(module, op->operands[i])->dtype;
+        products = dtype == DTM_BF16 || dtype == DTM_F16;
+    }
+    return products;
+}
+
 double dtm_op_compute(const dtm_module *module, dtm_op op) {
     dtm_machine machine = dtm_machine_of(module);
     const dtm_op_data *data = dtm_op_get(module, op);
-    bool half = data->n_results && (dtm_value_type(module, data->results[0])->dtype == DTM_BF16 ||
-                                    dtm_value_type(module, data->results[0])->dtype == DTM_F16);
-    return dtm_op_flops(module, op) / (half ? machine.flops_bf16 : machine.flops_f32);
+    return dtm_op_flops(module, op) / (multiplies_halves(module, data) ? machine.flops_bf16 : machine.flops_f32);
 }
 
 double dtm_op_time(const dtm_module *module, dtm_op op) {
