@@ -4,74 +4,13 @@
  * floating-point numbers, no warning, and bounds on its launches; what each kernel takes is held against table.txt where NVRTC
  * is the version that the table is of. Every file of bad/ has one of those faults, which is found. PACKAGES: where scripts/setup
  * puts NVRTC from PyPI. Without any it says so and is skipped (77). */
-#include "runtime/cuda/jit.h"
-#include "runtime/test_check.h"
+#include "tests/gpu/gate/program.h"
 
 #include <dirent.h>
-#include <stdarg.h>
 #include <unistd.h>
 
 static const char *const architectures[] = {"sm_80", "sm_100", "sm_90", "sm_90a", "sm_100a"}; /* of bad/ the first two */
 enum { ARCHITECTURES = 5, BAD_ARCHITECTURES = 2, MOST = 64, TABLE_VERSION = 13000 };
-
-static const char *root;
-
-typedef struct text {
-    char *data;
-    size_t length;
-} text;
-
-static __attribute__((format(printf, 2, 3))) void add(text *t, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    int more = vsnprintf(NULL, 0, format, arguments);
-    va_end(arguments);
-    t->data = realloc(t->data, t->length + (size_t)more + 1);
-    if (!t->data) abort();
-    va_start(arguments, format);
-    vsnprintf(t->data + t->length, (size_t)more + 1, format, arguments);
-    va_end(arguments);
-    t->length += (size_t)more;
-}
-
-static char *read_file(const char *path) {
-    FILE *in = fopen(path, "rb");
-    text t = {0};
-    char line[4096];
-    add(&t, "%s", "");
-    while (in && fgets(line, sizeof line, in)) add(&t, "%s", line);
-    if (in) fclose(in);
-    return t.data;
-}
-
-/* One program of a file and the templates that it includes: NVRTC is given no headers. Each file's lines keep their numbers. */
-static void add_file(text *out, const char *path, text *seen) {
-    char file[2048];
-    snprintf(file, sizeof file, "%s/%s", root, path);
-    char *all = read_file(file), *line = all;
-    add(seen, "|%s|", path);
-    add(out, "#line 1 \"/dtm/%s\"\n", path);
-    for (int number = 1; *line; number++) {
-        int length = (int)strcspn(line, "\n");
-        char name[1024], mark[1030];
-        if (sscanf(line, "#include \"%1000[^\"]\"", name) == 1) {
-            snprintf(mark, sizeof mark, "|%s|", name);
-            if (!strstr(seen->data, mark)) add_file(out, name, seen);
-            add(out, "#line %d \"/dtm/%s\"\n", number + 1, path);
-        } else
-            add(out, "%.*s\n", length, line);
-        line += length + (line[length] == '\n');
-    }
-    free(all);
-}
-
-static char *program(const char *path) {
-    text out = {0}, seen = {0};
-    add(&seen, "%s", "");
-    add_file(&out, path, &seen);
-    free(seen.data);
-    return out.data;
-}
 
 /* ---- findings ---- */
 
@@ -267,25 +206,10 @@ static void test_others(dtm_jit *jit) {
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     bool rewrite = argc > 3 && !strcmp(argv[3], "--rewrite");
-    dtm_status status = {0};
-    dtm_cuda *cuda;
-    dtm_cuda_options options = {.elsewhere = true};
     root = argv[1];
-    if (!dtm_cuda_create(&options, &cuda, &status)) return 1;
-    if (!dtm_cuda_nvrtc(cuda, &status)) {
-        dtm_cuda_destroy(cuda);
-        options.folder = argv[2];
-        status = (dtm_status){0};
-        if (!dtm_cuda_create(&options, &cuda, &status)) return 1;
-    }
-    if (!dtm_cuda_nvrtc(cuda, &status)) {
-        printf("skipped: %s; sh scripts/setup --test gets it\n", status.message);
-        dtm_cuda_destroy(cuda);
-        return 77;
-    }
-    dtm_jit *jit;
-    const dtm_jit_options jit_options = {.cuda = cuda, .memory_only = true, .threads = 2};
-    if (!dtm_jit_create(&jit_options, &jit, &status)) return 1;
+    dtm_cuda *cuda = open_nvrtc(argv[2]);
+    if (!cuda) return 77;
+    dtm_jit *jit = open_jit(cuda);
     const dtm_cuda_library *nvrtc = dtm_cuda_describe(cuda, DTM_LIBNVRTC);
     bool compare = nvrtc->version == TABLE_VERSION;
     printf("NVRTC %s, %s%s\n", nvrtc->shown, nvrtc->path, compare ? "" : "; table.txt is of another version");

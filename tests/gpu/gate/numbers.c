@@ -1,0 +1,382 @@
+/* The prelude and its first users, compiled by the real NVRTC, give the numbers of plain C on the simulated GPU (tests/gpu/sim),
+ * with none of its reports, in random orders of blocks and warps:
+ *     numbers SOURCE_ROOT PACKAGES
+ * Sizes that no vector divides, denormals, infinities, NaN and ties are among the operands. Skipped (77) without NVRTC. */
+#include "tests/gpu/gate/program.h"
+#include "tests/gpu/sim/sim.h"
+
+#include <math.h>
+
+static const char *const architectures[] = {"sm_80", "sm_90", "sm_100"};
+enum { ARCHITECTURES = 3, MOST = 6 };
+
+static dtm_jit *jit;
+static struct sim_module *modules[ARCHITECTURES];
+
+static void load(const char *file) {
+    char path[300], name[320], error[500];
+    dtm_status status = {0};
+    snprintf(path, sizeof path, "tests/gpu/gate/good/%s", file);
+    snprintf(name, sizeof name, "/dtm/%s", path);
+    char *text = program(path);
+    dtm_jit_source sources[ARCHITECTURES];
+    dtm_jit_code *codes[ARCHITECTURES];
+    for (int a = 0; a < ARCHITECTURES; a++) sources[a] = (dtm_jit_source){name, text, architectures[a]};
+    if (!dtm_jit_compile(jit, sources, ARCHITECTURES, codes, &status)) {
+        printf("%s\n", status.message);
+        exit(1);
+    }
+    for (int a = 0; a < ARCHITECTURES; a++) {
+        sim_module_free(modules[a]);
+        modules[a] = sim_module_load(codes[a]->ptx, strlen(codes[a]->ptx), error, sizeof error);
+        if (!modules[a]) {
+            printf("%s for %s: %s\n", file, architectures[a], error);
+            exit(1);
+        }
+        dtm_jit_code_free(codes[a]);
+    }
+    free(text);
+}
+
+/* ---- a launch ---- */
+
+typedef struct launch {
+    struct sim_buffer buffers[MOST];
+    int n_buffers;
+    unsigned char params[128];
+    size_t bytes;
+} launch;
+
+static void param(launch *l, const void *value, size_t bytes) {
+    l->bytes = (l->bytes + bytes - 1) / bytes * bytes;
+    memcpy(l->params + l->bytes, value, bytes);
+    l->bytes += bytes;
+}
+static void whole(launch *l, int value) { param(l, &value, sizeof value); }
+static void wide(launch *l, int64_t value) { param(l, &value, sizeof value); }
+static void *buffer(launch *l, const char *name, size_t bytes, int direction) {
+    void *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (!at) abort();
+    l->buffers[l->n_buffers++] = (struct sim_buffer){name, at, bytes, direction};
+    param(l, &at, sizeof at);
+    return at;
+}
+
+static void run(const launch *l, int architecture, const char *kernel, int grid_x, int grid_y, int block, uint64_t seed) {
+    struct sim_memory *memory = sim_memory_new();
+    static struct sim_reports reports;
+    memset(&reports, 0, sizeof reports);
+    for (int i = 0; i < l->n_buffers; i++) {
+        sim_memory_add(memory, (void *)(uintptr_t)l->buffers[i].base, l->buffers[i].size);
+        sim_memory_define(memory, l->buffers[i].base, l->buffers[i].size, l->buffers[i].direction & SIM_READ);
+    }
+    const struct sim_launch launched = {.function = sim_function_find(modules[architecture], kernel),
+                                        .grid = {(uint32_t)grid_x, (uint32_t)grid_y, 1},
+                                        .block = {(uint32_t)block, 1, 1},
+                                        .params = l->params,
+                                        .params_size = l->bytes,
+                                        .buffers = l->buffers,
+                                        .n_buffers = l->n_buffers,
+                                        .name = kernel,
+                                        .seed = seed,
+                                        .warps = SIM_RANDOM,
+                                        .blocks = SIM_RANDOM,
+                                        .copies = SIM_BY_LOT};
+    bool ok = sim_launch_run(memory, &launched, &reports);
+    for (int i = 0; i < reports.n; i++) sim_report_print(&reports.report[i], stdout);
+    check(ok && reports.total == 0, __LINE__, kernel, architectures[architecture]);
+    sim_memory_free(memory);
+}
+
+static void release(launch *l) {
+    for (int i = 0; i < l->n_buffers; i++) free((void *)(uintptr_t)l->buffers[i].base);
+}
+
+/* ---- what is right ---- */
+
+static uint32_t state = 1;
+static uint32_t draw(void) { return state = state * 1664525u + 1013904223u; }
+static float drawn(void) { return (float)(draw() >> 8) / (1 << 23) - 1; }
+
+static uint32_t bits_of(float x) {
+    uint32_t b;
+    memcpy(&b, &x, 4);
+    return b;
+}
+static float float_of(uint32_t b) {
+    float x;
+    memcpy(&x, &b, 4);
+    return x;
+}
+
+/* A storage of `digits` bits after the point, exponents from `least` on, and `most` its largest finite number. */
+typedef struct format {
+    int digits, least;
+    double most;
+} format;
+static const format bf16 = {7, -126, 0x1.fep127}, f16 = {10, -14, 65504}, f32 = {23, -126, 0x1.fffffep127};
+
+static double unit(double x, format f) {
+    int e = x == 0 || !isfinite(x) ? f.least : ilogb(x);
+    return ldexp(1, (e < f.least ? f.least : e) - f.digits);
+}
+static double rounded(double x, format f) {
+    if (!isfinite(x)) return x;
+    double u = unit(x, f), y = nearbyint(x / u) * u;
+    return fabs(y) > f.most ? copysign(INFINITY, x) : y;
+}
+
+/* Sign, exponent, mantissa. */
+static double value_of(uint16_t b, format f) {
+    int exponent_bits = 15 - f.digits, exponent = (b & 0x7fff) >> f.digits, all = (1 << exponent_bits) - 1;
+    double mantissa = b & ((1 << f.digits) - 1), sign = b >> 15 ? -1 : 1;
+    if (exponent == all) return mantissa != 0 ? NAN : sign * INFINITY;
+    if (!exponent) return sign * ldexp(mantissa, f.least - f.digits);
+    return sign * ldexp(1 + ldexp(mantissa, -f.digits), exponent - 1 + f.least);
+}
+
+/* Equal, signs of zeros too, or both NaN. */
+static bool same(double a, double b) { return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b)); }
+/* NaN is near to NaN alone. */
+static bool near(double a, double b, double tolerance) {
+    if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
+    return a == b || fabs(a - b) <= tolerance;
+}
+
+/* ---- conversions and functions ---- */
+
+enum { OPERANDS = 6000 };
+
+static float operand(int i) {
+    static const float special[] = {0, -0.f, INFINITY, -INFINITY, NAN, 65504, 65519.996f, 65520, -65536, 0x1p-24f, 0x1p-25f, 0x1.8p-25f,
+                                    0x1.000002p-25f, 0x1p-14f, 0x1.ffcp-15f, 0x1p-126f, 0x1p-149f, -0x1p-133f, 0x1.8p-134f, 0x1.fffffep127f,
+                                    0x1.feffffp127f, 0x1.ff0000p127f, 1.00390625f, 1.01171875f, -1.00390625f, 1, 127.5f, -149, -150.5f, 128};
+    int n = sizeof special / sizeof *special;
+    if (i < n) return special[i];
+    if (i % 3 == 0) return float_of(draw());                                /* any bits */
+    if (i % 3 == 1) return float_of((draw() & 0xffff0000u) | 0x8000u);      /* halves of bf16 */
+    return float_of((0x38800000u + (draw() & 0x0fffe000u)) | 0x1000u);      /* halves of f16 */
+}
+
+static void test_narrow(int a) {
+    launch l = {0};
+    float *x = buffer(&l, "x", OPERANDS * 4, SIM_READ);
+    uint16_t *b = buffer(&l, "b", OPERANDS * 2, SIM_WRITE), *h = buffer(&l, "h", OPERANDS * 2, SIM_WRITE);
+    uint32_t *b_pairs = buffer(&l, "b_pairs", OPERANDS * 4, SIM_WRITE), *h_pairs = buffer(&l, "h_pairs", OPERANDS * 4, SIM_WRITE);
+    whole(&l, OPERANDS);
+    for (int i = 0; i < OPERANDS; i++) x[i] = operand(i);
+    run(&l, a, "narrow", (OPERANDS + 255) / 256, 1, 256, 1);
+    int wrong = 0;
+    for (int i = 0; i < OPERANDS; i++) {
+        int k = OPERANDS - 1 - i;
+        wrong += !same(value_of(b[i], bf16), rounded(x[i], bf16)) || !same(value_of(h[i], f16), rounded(x[i], f16));
+        wrong += b_pairs[i] != (b[i] | (uint32_t)b[k] << 16) || h_pairs[i] != (h[i] | (uint32_t)h[k] << 16);
+    }
+    CHECK(wrong == 0);
+    release(&l);
+}
+
+static void test_widen(int a) {
+    launch l = {0};
+    float *b = buffer(&l, "b", 65536 * 4, SIM_WRITE), *h = buffer(&l, "h", 65536 * 4, SIM_WRITE);
+    run(&l, a, "widen", 256, 1, 256, 2);
+    int wrong = 0;
+    for (int i = 0; i < 65536; i++)
+        wrong += !same(b[i], value_of((uint16_t)i, bf16)) || !same(h[i], value_of((uint16_t)i, f16));
+    CHECK(wrong == 0);
+    release(&l);
+}
+
+static void test_functions(int a) {
+    launch l = {0};
+    float *x = buffer(&l, "x", OPERANDS * 4, SIM_READ), *e = buffer(&l, "e", OPERANDS * 4, SIM_WRITE);
+    float *g = buffer(&l, "g", OPERANDS * 4, SIM_WRITE), *m = buffer(&l, "m", OPERANDS * 4, SIM_WRITE);
+    whole(&l, OPERANDS);
+    for (int i = 0; i < OPERANDS; i++) x[i] = i % 4 == 3 ? 150 * drawn() : operand(i);
+    run(&l, a, "functions", (OPERANDS + 255) / 256, 1, 256, 3);
+    int wrong = 0;
+    for (int i = 0; i < OPERANDS; i++) {
+        double exponential = rounded(exp2(x[i]), f32), logarithm = log2(x[i]), other = x[OPERANDS - 1 - i];
+        wrong += !near(e[i], exponential, 2 * unit(exponential, f32));
+        wrong += !near(g[i], logarithm, 0x1p-21 + 4 * unit(logarithm, f32));
+        wrong += !near(m[i], isnan(x[i]) || isnan(other) ? NAN : fmax(x[i], other), 0);
+    }
+    CHECK(wrong == 0);
+    release(&l);
+}
+
+/* ---- elementwise ---- */
+
+static uint16_t half_of(double x) {
+    uint16_t low = 0, high = 0x7c00; /* positive ones are in order */
+    x = rounded(x, f16);
+    if (isnan(x)) return 0x7e00;
+    while (low < high) {
+        uint16_t middle = (uint16_t)((low + high) / 2);
+        if (value_of(middle, f16) < fabs(x))
+            low = (uint16_t)(middle + 1);
+        else
+            high = middle;
+    }
+    return (uint16_t)(low | (signbit(x) ? 0x8000 : 0));
+}
+
+static void put(void *buffer, int64_t i, double x, format f) {
+    if (f.digits == 23)
+        ((float *)buffer)[i] = (float)x;
+    else
+        ((uint16_t *)buffer)[i] = f.digits == 7 ? (uint16_t)(bits_of((float)rounded(x, bf16)) >> 16) : half_of(x);
+}
+static double get(const void *buffer, int64_t i, format f) {
+    return f.digits == 23 ? (double)((const float *)buffer)[i] : value_of(((const uint16_t *)buffer)[i], f);
+}
+static size_t size_of(format f) { return f.digits == 23 ? 4 : 2; }
+
+static void test_gated(int a, const char *kernel, format f, int n, int grid) {
+    launch l = {0};
+    void *x = buffer(&l, "x", (size_t)n * size_of(f), SIM_READ), *g = buffer(&l, "g", (size_t)n * size_of(f), SIM_READ);
+    void *u = buffer(&l, "u", (size_t)n * size_of(f), SIM_READ), *y = buffer(&l, "y", (size_t)n * size_of(f), SIM_WRITE);
+    wide(&l, n);
+    for (int i = 0; i < n; i++) put(x, i, drawn(), f), put(g, i, 8 * drawn(), f), put(u, i, i % 101 == 100 ? NAN : drawn(), f);
+    run(&l, a, kernel, grid, 1, 256, (uint64_t)n);
+    int wrong = 0;
+    for (int i = 0; i < n; i++) {
+        double v = get(g, i, f), right = get(x, i, f) + v / (1 + exp(-v)) * get(u, i, f);
+        wrong += !near(get(y, i, f), right, 0.51 * unit(right, f) + 1e-5);
+    }
+    CHECK(wrong == 0);
+    release(&l);
+}
+
+static void test_mixed(int a, int n) {
+    launch l = {0};
+    uint16_t *x = buffer(&l, "x", (size_t)n * 2, SIM_READ);
+    float *y = buffer(&l, "y", (size_t)n * 4, SIM_READ | SIM_WRITE);
+    double *before = zeroed(n * 8);
+    wide(&l, n);
+    for (int i = 0; i < n; i++) put(x, i, 1.5 + drawn(), bf16), y[i] = drawn(), before[i] = y[i];
+    run(&l, a, "mixed_in_place", 2, 1, 256, (uint64_t)n);
+    int wrong = 0;
+    for (int i = 0; i < n; i++) {
+        double v = get(x, i, bf16);
+        wrong += !near(y[i], fmax(v, before[i]) + log(v), 1e-6);
+    }
+    CHECK(wrong == 0);
+    free(before);
+    release(&l);
+}
+
+/* ---- rows ---- */
+
+static void test_norm(int a, const char *kernel, format f, int columns, int threads, int rows_a_block, int n) {
+    launch l = {0};
+    size_t elements = (size_t)n * (size_t)columns;
+    void *x = buffer(&l, "x", elements * size_of(f), SIM_READ), *s = buffer(&l, "s", (size_t)columns * size_of(f), SIM_READ);
+    void *y = buffer(&l, "y", elements * size_of(f), SIM_WRITE);
+    float *rstd = buffer(&l, "rstd", (size_t)n * 4, SIM_WRITE), epsilon = 1e-5f;
+    wide(&l, n);
+    param(&l, &epsilon, 4);
+    for (size_t i = 0; i < elements; i++) put(x, (int64_t)i, 3 * drawn(), f);
+    for (int i = 0; i < columns; i++) put(s, i, drawn(), f);
+    run(&l, a, kernel, (n + rows_a_block - 1) / rows_a_block, 1, threads, (uint64_t)n);
+    int wrong = 0;
+    for (int r = 0; r < n; r++) {
+        double sum = 0;
+        for (int i = 0; i < columns; i++) sum += get(x, (int64_t)r * columns + i, f) * get(x, (int64_t)r * columns + i, f);
+        double factor = 1 / sqrt(sum / columns + epsilon);
+        wrong += !near(rstd[r], factor, 1e-5 * factor);
+        for (int i = 0; i < columns; i++) {
+            double right = get(x, (int64_t)r * columns + i, f) * factor * get(s, i, f);
+            wrong += !near(get(y, (int64_t)r * columns + i, f), right, 0.51 * unit(right, f) + 1e-5 * fabs(right));
+        }
+    }
+    CHECK(wrong == 0);
+    release(&l);
+}
+
+/* One row of large logits, some of them -inf; one with a NaN. */
+static void test_softmax(int a) {
+    enum { COLUMNS = 1001, ROWS = 3 };
+    launch l = {0};
+    void *x = buffer(&l, "x", ROWS * COLUMNS * 2, SIM_READ), *y = buffer(&l, "y", ROWS * COLUMNS * 2, SIM_WRITE);
+    wide(&l, ROWS);
+    for (int i = 0; i < ROWS * COLUMNS; i++) ((uint16_t *)x)[i] = (uint16_t)((draw() >> 16 & 0x83ff) | (uint32_t)(i < COLUMNS ? 19 : 14) << 10);
+    for (int i = 0; i < COLUMNS; i += 7) ((uint16_t *)x)[i] = 0xfc00;
+    ((uint16_t *)x)[2 * COLUMNS + 500] = 0x7e00;
+    run(&l, a, "softmax_1001", ROWS, 1, 256, 5);
+    int wrong = 0;
+    for (int r = 0; r < ROWS; r++) {
+        double most = -INFINITY, sum = 0;
+        for (int i = 0; i < COLUMNS; i++) {
+            double v = get(x, r * COLUMNS + i, f16);
+            most = isnan(v) || isnan(most) ? NAN : fmax(most, v);
+        }
+        for (int i = 0; i < COLUMNS; i++) sum += exp(get(x, r * COLUMNS + i, f16) - most);
+        for (int i = 0; i < COLUMNS; i++) {
+            double right = exp(get(x, r * COLUMNS + i, f16) - most) / sum;
+            wrong += !near(get(y, r * COLUMNS + i, f16), right, 0.51 * unit(right, f16) + 3e-5 * right);
+        }
+    }
+    CHECK(wrong == 0);
+    release(&l);
+}
+
+/* ---- products: of small whole numbers, which every order of sums has exactly ---- */
+
+static void test_product(int a, const char *kernel, format in, format out, int m, int n, int k, int tile_m, int tile_n, int threads) {
+    launch l = {0};
+    void *x = buffer(&l, "a", (size_t)(m * k) * size_of(in), SIM_READ), *y = buffer(&l, "b", (size_t)(k * n) * size_of(in), SIM_READ);
+    void *z = buffer(&l, "c", (size_t)(m * n) * size_of(out), SIM_WRITE);
+    whole(&l, n);
+    whole(&l, k);
+    for (int i = 0; i < m * k; i++) put(x, i, (int)(draw() >> 16) % 4 - 1, in);
+    for (int i = 0; i < k * n; i++) put(y, i, (int)(draw() >> 16) % 4 - 1, in);
+    run(&l, a, kernel, n / tile_n, m / tile_m, threads, 7);
+    int wrong = 0;
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            double sum = 0;
+            for (int c = 0; c < k; c++) sum += get(x, i * k + c, in) * get(y, c * n + j, in);
+            wrong += !near(get(z, i * n + j, out), rounded(sum, out), 0);
+        }
+    CHECK(wrong == 0);
+    release(&l);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
+    root = argv[1];
+    dtm_cuda *cuda = open_nvrtc(argv[2]);
+    if (!cuda) return 77;
+    jit = open_jit(cuda);
+    load("conversions.cu");
+    for (int a = 0; a < ARCHITECTURES; a++) test_narrow(a), test_widen(a), test_functions(a);
+    load("elementwise.cu");
+    static const int sizes[] = {1, 7, 8, 31, 33, 255, 1000, 4099};
+    for (int a = 0; a < ARCHITECTURES; a++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            test_gated(a, "gated_bf16", bf16, sizes[i], 1 + (int)i % 3);
+            test_gated(a, "gated_f32", f32, sizes[i], 1 + (int)i % 3);
+            test_gated(a, "gated_f16", f16, sizes[i], 1 + (int)i % 3);
+            test_mixed(a, sizes[i]);
+        }
+    load("rows.cu");
+    for (int a = 0; a < ARCHITECTURES; a++) {
+        test_norm(a, "rms_norm_768", bf16, 768, 256, 8, 1);
+        test_norm(a, "rms_norm_768", bf16, 768, 256, 8, 9);
+        test_norm(a, "rms_norm_4096", bf16, 4096, 256, 1, 3);
+        test_norm(a, "rms_norm_f32", f32, 16384, 512, 1, 2);
+        test_softmax(a);
+    }
+    load("products.cu");
+    for (int a = 0; a < ARCHITECTURES; a++) {
+        test_product(a, "product_bf16", bf16, bf16, 128, 128, 96, 64, 64, 128);
+        test_product(a, "product_f16", f16, f16, 64, 128, 64, 64, 64, 128);
+        test_product(a, "product_tf32", f32, f32, 32, 16, 24, 16, 8, 32);
+    }
+    for (int a = 0; a < ARCHITECTURES; a++) sim_module_free(modules[a]);
+    dtm_jit_destroy(jit);
+    dtm_cuda_destroy(cuda);
+    printf("%d checks, %d failed\n", checks, failures);
+    return failures > 0;
+}
