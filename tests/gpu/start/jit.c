@@ -22,7 +22,7 @@ static dtm_jit_source source = {"/dtm/a.cu", "some source", "sm_90a"};
 
 /* In place of libc's: what kills a process between what it wrote and the rename; the disk is waited for in no test. */
 static bool die_at_fsync;
-static int synced;
+static _Atomic int synced;
 
 int fsync(int fd) {
     (void)fd;

@@ -1,5 +1,5 @@
 /* Tests of the search for CUDA's libraries, with stand-ins that lie in folders of their own: load FOLDER. Each folder is named
- * by what is in it. */
+ * by what is in it. load --real: the libraries of this machine have all that abi.h lists; skipped (77) where there are none. */
 #include "runtime/cuda/load.h"
 #include "runtime/test_check.h"
 
@@ -216,8 +216,28 @@ static void test_described(void) {
     dtm_cuda_destroy(cuda);
 }
 
+/* A library that is there is usable, whatever driver there is. */
+static int test_real(void) {
+    dtm_status status = {0};
+    dtm_cuda *cuda;
+    const dtm_cuda_options options = {.elsewhere = true};
+    int found = 0;
+    if (!dtm_cuda_create(&options, &cuda, &status)) abort();
+    for (int i = DTM_LIBNVRTC; i < DTM_CUDA_LIBRARIES; i++) {
+        const dtm_cuda_library *about = dtm_cuda_describe(cuda, (dtm_cuda_which)i);
+        bool missing = about->status.failed && strstr(about->status.message, " is missing: no ");
+        printf("%s %s %s %s\n", about->name, about->shown, about->path, about->status.message);
+        CHECK(missing || !about->status.failed);
+        if (!about->status.failed) CHECK(*about->build_id && *about->shown && *about->path == '/');
+        found += !about->status.failed;
+    }
+    dtm_cuda_destroy(cuda);
+    return failures ? 1 : found ? 0 : 77;
+}
+
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
+    if (!strcmp(argv[1], "--real")) return test_real();
     root = argv[1];
     test_whole();
     test_missing();
