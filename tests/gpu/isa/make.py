@@ -397,6 +397,38 @@ def float_forms():
                 case("setp", f"setp.{how}{u}.{fmt.name} $d, $a, $b;", "pred", f"{t} {t}", rows)
 
 
+def set_forms():
+    tests = {"eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "ge": lambda a, b: a >= b}
+    for fmt in (f16, bf16, f32):
+        t = f"b{fmt.bits}"
+        for how, f in tests.items():
+            for u in ("", "u"):
+                rows, wide = [], []
+                for a in floats(fmt, 10, 2):
+                    v = [fmt.value(x) for x in a]
+                    nan = any(isinstance(x, float) and math.isnan(x) for x in v)
+                    rows.append((a, [int(u == "u") if nan else int(f(*v))]))
+                one = fmt.encode(F(1))
+                case("set", f"set.{how}{u}.u32.{fmt.name} $d, $a, $b;", "b32", f"{t} {t}", [(a, [0xffffffff * d[0]]) for a, d in rows])
+                case("set", f"set.{how}{u}.{fmt.name}.{fmt.name} $d, $a, $b;", t, f"{t} {t}", [(a, [one * d[0]]) for a, d in rows])
+                if fmt is not f32:
+                    both = [([x | y << 16 for x, y in zip(p[0], q[0])], [one * p[1][0] | one * q[1][0] << 16]) for p, q in zip(rows, rows[1:])]
+                    case("set", f"set.{how}{u}.{fmt.name}x2.{fmt.name}x2 $d, $a, $b;", "b32", "b32 b32", both)
+    some = [int(random.random() < 0.6) for _ in range(70)]
+    case("bar", "bar.red.popc.u32 $d, 0, $a;", "b32", "pred", [([x], [sum(some)]) for x in some])
+    case("bar", "bar.red.popc.u32 $d, 0, !$a;", "b32", "pred", [([x], [70 - sum(some)]) for x in some])
+    for values in (some, [0] * 64, [1] * 64):
+        case("bar", "bar.red.and.pred $d, 0, $a;", "pred", "pred", [([x], [int(all(values))]) for x in values])
+        case("bar", "bar.red.or.pred $d, 0, $a;", "pred", "pred", [([x], [int(any(values))]) for x in values])
+    for op, f in (("rcp", lambda x: 1 / x), ("rsqrt", lambda x: x ** -0.5)):
+        rows = []
+        for _ in range(10):
+            x = random.uniform(0.1, 9)
+            bits = f64.encode(F(x))
+            rows.append(([bits], [f64.encode(F(f(x))) & ~0xffffffff]))
+        case(op, f"{op}.approx.ftz.f64 $d, $a;", "f64", "b64", rows, "bound 0x1p-19 0\n")
+
+
 def approximate_forms():
     def unary(op, f, bound, inputs, name=None):
         rows = []
@@ -708,6 +740,7 @@ def refusals():
 
 integer_forms()
 float_forms()
+set_forms()
 approximate_forms()
 cvt_forms()
 lane_forms()

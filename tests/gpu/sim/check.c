@@ -360,6 +360,11 @@ static bool find(struct run *r, struct warp *w, int lane, enum space space, uint
                             .name = "local memory"};
         return at >= p->low && at + (uint64_t)size <= p->high;
     }
+    if (window == 3) {
+        *p = (struct place){.low = PARAM_WINDOW, .high = PARAM_WINDOW + r->launch->params_size,
+                            .bytes = (char *)(uintptr_t)r->launch->params, .name = "parameters"};
+        return at >= p->low && at + (uint64_t)size <= p->high && access == READS;
+    }
     return global_place(r, at, size, access, p);
 }
 

@@ -127,6 +127,16 @@ static float function(struct run *r, const struct op *op, float x, float y) {
     return ftz ? flushed(d) : d;
 }
 
+/* f64: the upper half of the result alone, with 20 bits of mantissa; rsqrt without .ftz has all of them, and the same bound. */
+static double gross(struct run *r, const struct op *op, double x) {
+    if (op->mods & FTZ && fpclassify(x) == FP_SUBNORMAL)
+        x = copysign(0, x);
+    double d = op->base == RCP ? 1 / x : 1 / sqrt(x);
+    if (r->launch->perturb && isfinite(d))
+        d *= 1 + (double)(approximate(r, op->base, (uint32_t)(bits_of_double(x) >> 29), 1, 0x1p-21, 0) - 1);
+    return op->mods & FTZ ? fpclassify(d) == FP_SUBNORMAL ? copysign(0, d) : double_of(bits_of_double(d) & ~UINT64_C(0xffffffff)) : d;
+}
+
 static double small_value(int type, uint32_t bits) { return type == F16 ? f16_value(bits) : bf16_value(bits); }
 static uint32_t small_result(int type, double x) { return type == F16 ? f16_bits(x, TO_NEAREST) : bf16_bits(x, TO_NEAREST); }
 /* f16 and bf16: in double precision, rounded once. */
@@ -380,6 +390,24 @@ static void run_setp(uint32_t *file, const struct op *op, uint32_t m) {
         file[op->d2] = (file[op->d2] & ~m) | (q & m);
 }
 
+static void run_set(uint32_t *file, const struct op *op, uint32_t m) {
+    uint32_t yes = op->from == F32 ? 0x3f800000 : op->from == F16 || op->from == F16X2 ? 0x3c00 : op->from == BF16 || op->from == BF16X2 ? 0x3f80
+                                                                                                                       : UINT32_MAX;
+    if (op->type == F16X2 || op->type == BF16X2) {
+        int half = op->type == F16X2 ? F16 : BF16;
+        for (int l = 0; l < LANES; l++) {
+            uint32_t a = R32(op->a)[l], b = R32(op->b)[l];
+            bool low = compares(op->how, small_value(half, a & 0xffff), small_value(half, b & 0xffff));
+            bool high = compares(op->how, small_value(half, a >> 16), small_value(half, b >> 16));
+            if (m >> l & 1)
+                R32(op->d)[l] = (low ? yes & 0xffff : 0) | (high ? yes << 16 : 0);
+        }
+        return;
+    }
+    uint32_t p = comparison(file, op);
+    EACH(uint32_t, op->d, p >> l & 1 ? yes : 0);
+}
+
 /* ---- bits ---- */
 
 static uint64_t field_mask(uint32_t length) { return length >= 64 ? UINT64_MAX : (UINT64_C(1) << length) - 1; }
@@ -505,6 +533,19 @@ static void store(struct run *r, struct warp *w, const struct op *op, uint32_t m
 }
 static void load_param(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
     uint32_t *file = w->file;
+    if (op->wide) {
+        uint64_t address[LANES];
+        char *at[LANES];
+        addresses(file, op, address);
+        for (int l = 0; l < LANES; l++)
+            address[l] |= PARAM_WINDOW;
+        m = check_access(r, w, op, GENERIC, m, address, type_bytes(op->type) * op->vector, READS, at);
+        for (int v = 0; v < op->vector; v++)
+            for (int l = 0; l < LANES; l++)
+                if (m >> l & 1)
+                    load_one(file, op, r->f->operands[op->operands + (uint32_t)v], l, at[l] + type_bytes(op->type) * v);
+        return;
+    }
     const char *from = (const char *)r->launch->params + op->immediate;
     for (int v = 0; v < op->vector; v++) {
         int32_t row = r->f->operands[op->operands + (uint32_t)v];
@@ -969,6 +1010,7 @@ void PASTE(run_warp, VARIANT)(struct run *r, struct warp *w, int64_t turn) {
         case KEY(SETP, F16): case KEY(SETP, BF16): case KEY(SETP, F32): case KEY(SETP, F64):
             run_setp(file, op, m);
             break;
+        case KEY(SET, T_NONE): run_set(file, op, m); break;
         case KEY(MOV, U16): case KEY(MOV, U32): EACH(uint32_t, op->d, R32(op->a)[l]); break;
         case KEY(MOV, U64): EACH(uint64_t, op->d, R64(op->a)[l]); break;
         case KEY(MOV, PRED): file[op->d] = (file[op->d] & ~m) | (file[op->a] & m); break;
@@ -988,7 +1030,13 @@ void PASTE(run_warp, VARIANT)(struct run *r, struct warp *w, int64_t turn) {
             else
                 EACH(float, op->d, slow(op, F32R(op->a)[l], 0, 0));
             break;
-        case KEY(RCP, F64): case KEY(SQRT, F64): EACH(double, op->d, directed_double(op->base, F64R(op->a)[l], 0, 0, op->round)); break;
+        case KEY(RSQRT, F64): EACH(double, op->d, gross(r, op, F64R(op->a)[l])); break;
+        case KEY(RCP, F64):
+            if (op->mods & APPROX) {
+                EACH(double, op->d, gross(r, op, F64R(op->a)[l]));
+                break;
+            } /* fall through */
+        case KEY(SQRT, F64): EACH(double, op->d, directed_double(op->base, F64R(op->a)[l], 0, 0, op->round)); break;
         case KEY(LD_PARAM, T_NONE): load_param(r, w, op, m); break;
         case KEY(LD, T_NONE): load(r, w, op, m); break;
         case KEY(ST, T_NONE): store(r, w, op, m); break;
@@ -1040,7 +1088,7 @@ void PASTE(run_warp, VARIANT)(struct run *r, struct warp *w, int64_t turn) {
                 goto waits;
             check_warp_sync(r, w, m);
             break;
-        case KEY(BAR, T_NONE): case KEY(BAR_ARRIVE, T_NONE):
+        case KEY(BAR, T_NONE): case KEY(BAR_ARRIVE, T_NONE): case KEY(BAR_RED, T_NONE):
             if (!meets(r, w, op, &m, -1))
                 goto waits;
             w->pc++;

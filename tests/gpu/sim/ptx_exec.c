@@ -147,7 +147,7 @@ void leave(struct run *r, struct warp *w, uint32_t mask) {
 }
 
 bool come_together(struct run *r, struct warp *w, const struct op *op, uint32_t *m, int32_t row) {
-    bool barrier = op->base == BAR || op->base == BAR_ARRIVE;
+    bool barrier = op->base == BAR || op->base == BAR_ARRIVE || op->base == BAR_RED;
     if (w->forced) {
         w->forced = false;
         uint32_t named = row < 0 ? w->live : w->file[row + __builtin_ctz(*m)];
@@ -193,11 +193,26 @@ bool come_together(struct run *r, struct warp *w, const struct op *op, uint32_t 
 
 /* ---- barriers ---- */
 
+/* What bar.red gives. */
+static void reduced(struct warp *w, const struct barrier *bar) {
+    const struct op *op = w->at;
+    if (op->base != BAR_RED)
+        return;
+    if (op->how == R_POPC) {
+        for (int l = 0; l < LANES; l++)
+            if (w->live >> l & 1)
+                w->file[op->d + l] = (uint32_t)bar->yes;
+    } else {
+        bool yes = op->how == R_AND ? bar->yes == bar->members : bar->yes > 0;
+        w->file[op->d] = (w->file[op->d] & ~w->live) | (yes ? w->live : 0);
+    }
+}
 static void release(struct run *r, struct block *b, struct barrier *bar) {
     for (int i = 0; i < b->n_warps; i++)
         if (bar->warps >> i & 1 && b->warp[i].state == AT_BARRIER) {
             b->warp[i].state = RUNNING;
             check_barrier_leave(r, &b->warp[i], bar);
+            reduced(&b->warp[i], bar);
         }
     free(bar->grid);
     *bar = (struct barrier){0};
@@ -243,7 +258,11 @@ bool arrive(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
     bar->arrived += LANES;
     check_barrier_arrive(r, w, bar);
     w->at = op;
-    if (op->base == BAR) {
+    if (op->base == BAR_RED) {
+        uint32_t p = op->inverted & 2 ? ~w->file[op->c] : w->file[op->c];
+        bar->members += __builtin_popcount(m), bar->yes += __builtin_popcount(m & p);
+    }
+    if (op->base != BAR_ARRIVE) {
         w->state = AT_BARRIER;
         bar->warps |= 1u << w->index;
     }

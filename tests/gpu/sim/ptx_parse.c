@@ -244,6 +244,9 @@ static int32_t named_row(struct parser *s, const char *name, bool wide) {
     if (strcmp(name, "WARP_SZ") == 0)
         return constant(s, 32, wide);
     const struct variable *v = variable_named(s, name);
+    for (int i = 0; !v && i < s->f->n_params; i++)
+        if (strcmp(s->f->param_names[i], name) == 0)
+            return constant(s, s->f->params[i].offset, wide);
     if (!v)
         fail(s, "`%s` is declared nowhere", name);
     int64_t more_bytes = 0;
@@ -456,7 +459,8 @@ static const struct form forms[] = {
     {"tanh", TANH, false, "f32", "(approx)", "da"},
     {"rcp", RCP, false, "f32", "approx rn rz rm rp ftz", "da"},
     {"rcp", RCP, false, "f64", "rn rz rm rp", "da"},
-    {"rsqrt", RSQRT, false, "f32", "(approx) ftz", "da"},
+    {"rcp", RCP, false, "f64", "(approx) ftz", "da"},
+    {"rsqrt", RSQRT, false, "f32 f64", "(approx) ftz", "da"},
     {"sqrt", SQRT, false, "f32", "approx rn rz rm rp ftz", "da"},
     {"sqrt", SQRT, false, "f64", "rn rz rm rp", "da"},
     {"prmt", PRMT, true, "b32", "", "daaa"},
@@ -577,6 +581,24 @@ static void setp(struct parser *s, struct op *op) {
     }
 }
 
+/* As setp, with a register for the result: all ones or zero, or 1.0 or zero. */
+static void set(struct parser *s, struct op *op) {
+    static const char *const names[] = {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
+    int how = take_one(s, names, 14), to = take_type(s), type = take_type(s);
+    bool pair = type == F16X2 || type == BF16X2;
+    op->mods = take(s, "ftz") ? FTZ : 0;
+    need(s, how >= 0 && (!op->mods || type == F32) && (is_float(type) ? type <= F64 : type >= U16 && how <= GE));
+    need(s, pair ? to == type || to == U32 : to == U32 || to == S32 || to == F32 || (to == type && (to == F16 || to == BF16)));
+    all_taken(s);
+    op->base = SET;
+    op->how = (uint8_t)how;
+    op->type = (uint8_t)type, op->from = (uint8_t)to;
+    op->key = KEY(SET, T_NONE);
+    op->d = dest(s, to), expect(s, ',');
+    op->a = source(s, type), expect(s, ',');
+    op->b = source(s, type);
+}
+
 static void mov(struct parser *s, struct op *op) {
     int type = take_type(s);
     need(s, type != T_NONE && type_bytes(type) != 1);
@@ -660,13 +682,13 @@ static void cvt(struct parser *s, struct op *op) {
 
 static void cvta(struct parser *s, struct op *op) {
     bool to = take(s, "to");
-    static const char *const spaces[] = {"", "global", "shared", "local", "const"};
-    int space = take_one(s, spaces + 1, 4) + 1, type = take_type(s);
+    static const char *const spaces[] = {"", "global", "shared", "local", "const", "param"};
+    int space = take_one(s, spaces + 1, 5) + 1, type = take_type(s);
     need(s, space > 0 && type == U64);
     all_taken(s);
     op->base = COPY_ADDRESS;
     op->type = U64;
-    uint64_t window = space == SHARED ? SHARED_WINDOW : space == LOCAL ? LOCAL_WINDOW : 0;
+    uint64_t window = space == SHARED ? SHARED_WINDOW : space == LOCAL ? LOCAL_WINDOW : space == CONSTANT + 1 ? PARAM_WINDOW : 0;
     op->immediate = (int64_t)(to ? 0 - window : window);
     op->d = dest(s, U64), expect(s, ',');
     op->a = source(s, U64);
@@ -696,8 +718,17 @@ static void take_space(struct parser *s, struct op *op) {
 static void ld_param(struct parser *s, struct op *op) {
     char name[128];
     struct sim_function *f = s->f;
+    int index;
     expect(s, '[');
     word(s, "", name);
+    const struct family *r = register_named(s, name, &index);
+    if (r && type_bytes(r->type) == 8) { /* a place that is found at run time */
+        op->a = named_row(s, name, true);
+        op->immediate = accept(s, '+') || peek(s) == '-' ? number(s).whole : 0;
+        op->wide = 1;
+        expect(s, ']');
+        return;
+    }
     int i = 0;
     while (i < f->n_params && strcmp(f->param_names[i], name) != 0)
         i++;
@@ -830,6 +861,28 @@ static void bar(struct parser *s, struct op *op) {
         need(s, take(s, "sync"));
         op->base = BAR_WARP;
         op->a = source(s, U32);
+    } else if (take(s, "red")) {
+        op->base = BAR_RED;
+        op->how = take(s, "popc") ? R_POPC : take(s, "and") ? R_AND : R_OR;
+        need(s, op->how != R_OR || take(s, "or"));
+        take(s, "aligned");
+        int type = take_type(s);
+        need(s, type == (op->how == R_POPC ? U32 : PRED));
+        op->d = dest(s, type), expect(s, ',');
+        op->a = source(s, U32), expect(s, ',');
+        op->b = -1;
+        if (peek(s) != '!') {
+            int32_t row = source_of(s, U32, true);
+            op->c = row;
+            if (s->row_type != PRED) {
+                op->b = row;
+                expect(s, ',');
+            }
+        }
+        if (peek(s) == '!' || op->b >= 0) {
+            op->inverted |= accept(s, '!') ? 2 : 0;
+            op->c = source(s, PRED);
+        }
     } else {
         bool sync = take(s, "sync");
         need(s, sync || take(s, "arrive"));
@@ -1004,6 +1057,7 @@ static void instruction(struct parser *s, const char *opcode) {
     if (form) simple(s, op, form);
     else if (IS("dp4a")) dp4a(s, op);
     else if (IS("setp")) setp(s, op);
+    else if (IS("set")) set(s, op);
     else if (IS("mov")) mov(s, op);
     else if (IS("cvt")) cvt(s, op);
     else if (IS("cvta")) cvta(s, op);
@@ -1277,9 +1331,10 @@ static void resolve(struct parser *s) {
             if (!scope)
                 break;
         }
-        s->line = f->line;
-        if (found < 0)
+        if (found < 0) {
+            s->line = f->line;
             fail(s, "no label `%s`", f->name);
+        }
         s->f->code[f->op].target = (uint32_t)found;
     }
 }

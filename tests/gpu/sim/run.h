@@ -35,7 +35,7 @@ struct warp {
     struct copy *copies;
     int n_copies;
 };
-struct barrier { int expected, arrived; uint32_t warps, joined[MAX_WARPS], *grid; };
+struct barrier { int expected, arrived, members, yes; uint32_t warps, joined[MAX_WARPS], *grid; };
 struct block {
     uint32_t index[3], linear;
     struct warp warp[MAX_WARPS];
