@@ -22,7 +22,8 @@ typedef uint64_t stamp;
 #define BLOCK(s) ((s) >> 38)
 
 /* Of what was not read by one warp alone: what each warp of one block read last, and one reader of another block. */
-struct readers { uint64_t block; uint32_t clock[MAX_WARPS], lanes[MAX_WARPS], op[MAX_WARPS]; stamp foreign; uint32_t foreign_op; };
+struct reader { uint32_t clock, lanes, op; };
+struct readers { uint64_t block; stamp foreign; uint32_t foreign_op, next_free; struct reader warp[]; };
 /* The last write; readers since. `many`: `read` is an index into readers. */
 struct cell { stamp write, read; uint32_t write_op, read_op, read_lanes; bool many; };
 enum { PAGE = 4096 };
@@ -37,8 +38,9 @@ struct checks {
     struct buffer *buffers;
     int n_buffers, last;
     struct shadow shared; /* by resident block */
-    struct readers *readers;
-    int n_readers;
+    char *readers; /* by index; those that are free are a list */
+    size_t readers_size;
+    uint32_t n_readers, free_readers; /* the list's first, plus 1 */
     struct sync *syncs;
     size_t n_warps;
 };
@@ -141,43 +143,68 @@ static void shadow_begin(struct shadow *s, size_t bytes) {
     s->n = bytes / PAGE + 1;
     s->pages = zeroed(s->n, sizeof *s->pages);
 }
-static void shadow_clear(struct shadow *s) {
-    for (size_t i = 0; i < s->n; i++)
-        free(s->pages[i]), s->pages[i] = NULL;
-}
 static void shadow_end(struct shadow *s) {
-    shadow_clear(s);
+    for (size_t i = 0; i < s->n; i++)
+        free(s->pages[i]);
     free(s->pages);
     *s = (struct shadow){0};
 }
-static int readers_more(struct checks *k) {
-    if (!(k->n_readers & (k->n_readers - 1))) {
-        k->readers = realloc(k->readers, sizeof *k->readers * (size_t)(k->n_readers ? 2 * k->n_readers : 1));
-        if (!k->readers)
-            abort();
+static struct readers *readers_at(const struct checks *k, uint64_t i) { return (struct readers *)(void *)(k->readers + i * k->readers_size); }
+static uint32_t readers_more(struct checks *k) {
+    uint32_t i = k->free_readers;
+    if (i) {
+        k->free_readers = readers_at(k, --i)->next_free;
+    } else {
+        if (!(k->n_readers & (k->n_readers - 1))) {
+            k->readers = realloc(k->readers, k->readers_size * (k->n_readers ? 2 * k->n_readers : 1));
+            if (!k->readers)
+                abort();
+        }
+        i = k->n_readers++;
     }
-    memset(&k->readers[k->n_readers], 0, sizeof *k->readers);
-    return k->n_readers++;
+    memset(readers_at(k, i), 0, k->readers_size);
+    return i;
+}
+static void readers_drop(struct checks *k, struct cell *c) {
+    if (c->many) {
+        readers_at(k, c->read)->next_free = k->free_readers;
+        k->free_readers = (uint32_t)c->read + 1;
+    }
+    c->read = 0, c->many = false;
 }
 static struct page *page_at(struct checks *k, struct shadow *s, size_t at, int shift) {
     struct page **p = &s->pages[at / PAGE];
+    if (*p && (*p)->shift <= shift)
+        return *p;
     if (!*p) {
         *p = zeroed(1, sizeof **p + (PAGE >> shift) * sizeof(struct cell));
         (*p)->shift = shift;
-    } else if ((*p)->shift > shift) { /* four cells of each */
+    } else { /* four cells of each */
         struct page *fine = zeroed(1, sizeof *fine + PAGE * sizeof(struct cell));
         for (int i = 0; i < PAGE; i++)
             fine->cells[i] = (*p)->cells[i >> (*p)->shift];
         for (int i = 0; i < PAGE; i++) /* each with readers of its own */
             if (fine->cells[i].many) {
-                int own = readers_more(k);
-                k->readers[own] = k->readers[fine->cells[i].read];
-                fine->cells[i].read = (uint64_t)own;
+                uint32_t own = readers_more(k);
+                memcpy(readers_at(k, own), readers_at(k, fine->cells[i].read), k->readers_size);
+                fine->cells[i].read = own;
             }
+        for (int i = 0; i < PAGE >> (*p)->shift; i++)
+            readers_drop(k, &(*p)->cells[i]);
         free(*p);
         *p = fine;
     }
     return *p;
+}
+
+static void shadow_clear(struct checks *k, struct shadow *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (s->pages[i]) {
+            int cells = PAGE >> s->pages[i]->shift;
+            for (int c = 0; c < cells; c++)
+                readers_drop(k, &s->pages[i]->cells[c]);
+            memset(s->pages[i]->cells, 0, (size_t)cells * sizeof(struct cell));
+        }
 }
 
 /* ---- order ---- */
@@ -211,11 +238,11 @@ static void race(struct run *r, struct warp *w, int lane, const struct op *op, c
         describe(r, &s->other, block, thread, with);
 }
 static struct readers *readers_new(struct run *r, struct cell *c) {
-    int own = readers_more(r->checks);
-    struct readers *s = &r->checks->readers[own];
+    uint32_t own = readers_more(r->checks);
+    struct readers *s = readers_at(r->checks, own);
     s->block = BLOCK(c->read);
-    s->clock[WARP(c->read)] = CLOCK(c->read), s->lanes[WARP(c->read)] = c->read_lanes, s->op[WARP(c->read)] = c->read_op;
-    c->read = (uint64_t)own;
+    s->warp[WARP(c->read)] = (struct reader){CLOCK(c->read), c->read_lanes, c->read_op};
+    c->read = own;
     c->many = true;
     return s;
 }
@@ -229,14 +256,13 @@ static void reads_cell(struct run *r, struct warp *w, int lane, const struct op 
         c->read = me, c->read_op = number, c->read_lanes = 1u << lane;
         return;
     }
-    struct readers *s = c->many ? &r->checks->readers[c->read] : readers_new(r, c);
+    struct readers *s = c->many ? readers_at(r->checks, c->read) : readers_new(r, c);
     if (s->block != w->block->linear) {
         s->foreign = me, s->foreign_op = number;
         return;
     }
-    if (s->clock[w->index] != w->clock)
-        s->lanes[w->index] = 0;
-    s->clock[w->index] = w->clock, s->lanes[w->index] |= 1u << lane, s->op[w->index] = number;
+    struct reader *mine = &s->warp[w->index];
+    *mine = (struct reader){w->clock, (mine->clock == w->clock ? mine->lanes : 0) | 1u << lane, number};
 }
 static void after_readers(struct run *r, struct warp *w, int lane, const struct op *op, const struct cell *c, const char *what) {
     if (!c->many) {
@@ -246,14 +272,16 @@ static void after_readers(struct run *r, struct warp *w, int lane, const struct 
         }
         return;
     }
-    const struct readers *s = &r->checks->readers[c->read];
+    const struct readers *s = readers_at(r->checks, c->read);
     if (s->foreign && !ordered(r, w, lane, s->foreign))
         race(r, w, lane, op, what, BLOCK(s->foreign), WARP(s->foreign) * LANES + LANE(s->foreign), s->foreign_op, false, "reads");
-    for (int i = 0; i < MAX_WARPS; i++)
-        if (s->lanes[i] && !warp_ordered(r, w, lane, s->block, i, s->lanes[i], s->clock[i])) {
-            uint32_t others = s->block == w->block->linear && i == w->index ? s->lanes[i] & ~(1u << lane) : s->lanes[i];
-            race(r, w, lane, op, what, s->block, i * LANES + __builtin_ctz(others), s->op[i], false, "reads");
+    for (int i = 0; i < (int)r->checks->n_warps; i++) {
+        const struct reader *one = &s->warp[i];
+        if (one->lanes && !warp_ordered(r, w, lane, s->block, i, one->lanes, one->clock)) {
+            uint32_t others = s->block == w->block->linear && i == w->index ? one->lanes & ~(1u << lane) : one->lanes;
+            race(r, w, lane, op, what, s->block, i * LANES + __builtin_ctz(others), one->op, false, "reads");
         }
+    }
 }
 static void touch_cell(struct run *r, struct warp *w, int lane, const struct op *op, struct cell *c, enum access access) {
     bool strong = access == UPDATES || op->order & STRONG, writes = access == WRITES || access == UPDATES || access == COPIES_TO;
@@ -274,7 +302,7 @@ static void touch_cell(struct run *r, struct warp *w, int lane, const struct op 
         after_readers(r, w, lane, op, c, what);
     c->write = me | (strong ? ATOMIC : 0) | (access == COPIES_TO ? PENDING : 0);
     c->write_op = (uint32_t)(op - r->f->code) + 1;
-    c->read = 0, c->many = false;
+    readers_drop(r->checks, c);
 }
 static void touch(struct run *r, struct warp *w, int lane, const struct op *op, struct shadow *s, size_t at, int size, enum access access) {
     int shift = (at | (size_t)size) & 3 ? 0 : 2;
@@ -282,6 +310,31 @@ static void touch(struct run *r, struct warp *w, int lane, const struct op *op, 
         struct page *p = page_at(r->checks, s, at, shift);
         touch_cell(r, w, lane, op, &p->cells[at % PAGE >> p->shift], access);
         at += (size_t)1 << p->shift;
+    }
+}
+
+/* All lanes in a row, `size` a multiple of four. */
+static void touch_row(struct run *r, struct warp *w, const struct op *op, struct shadow *s, size_t at, int size, enum access access) {
+    struct page *p = NULL;
+    uint32_t number = (uint32_t)(op - r->f->code) + 1;
+    for (int lane = 0; lane < LANES; lane++) {
+        stamp me = stamp_of(w, lane);
+        for (int i = 0; i < size; i += 4, at += 4) {
+            if (!p || at % PAGE == 0)
+                p = page_at(r->checks, s, at, 2);
+            if (p->shift != 2) {
+                touch(r, w, lane, op, s, at, 4, access);
+                continue;
+            }
+            struct cell *c = &p->cells[at % PAGE >> 2];
+            if (c->write | c->read || c->many) {
+                touch_cell(r, w, lane, op, c, access);
+            } else if (access == READS) {
+                c->read = me, c->read_op = number, c->read_lanes = 1u << lane;
+            } else {
+                c->write = me, c->write_op = number;
+            }
+        }
     }
 }
 
@@ -373,14 +426,14 @@ static void acquire(struct run *, struct warp *, const struct op *, uint64_t add
 
 /* One lane's access within `p`: its bytes, or NULL if it may not be. */
 static char *one(struct run *r, struct warp *w, int lane, const struct op *op, const struct place *p, uint64_t at, int size, int align,
-                 enum access access, bool known) {
+                 enum access access) {
     size_t offset = (size_t)(at - p->low);
     if (at & (uint64_t)(align - 1)) {
         report(r, SIM_ALIGNMENT, w, lane, op, "%s %d bytes at %s + %zu: not a multiple of %d", verb(access), size, p->name, offset, align);
         return NULL;
     }
     bool reads = access == READS || access == UPDATES || access == COPIES_FROM;
-    if (p->defined && !known) {
+    if (p->defined) {
         if (reads && !all_set(p->defined, p->from + offset, (size_t)size))
             report(r, SIM_DEFINED, w, lane, op, "%s %d bytes at %s + %zu, which were never written", verb(access), size, p->name, offset);
         if (access == WRITES || access == UPDATES)
@@ -398,32 +451,39 @@ static char *one(struct run *r, struct warp *w, int lane, const struct op *op, c
     return p->bytes + offset;
 }
 
+/* 32 lanes in a row: what can be said of the whole is said once. False if there is anything to say. */
+static bool in_a_row(struct run *r, struct warp *w, const struct op *op, enum space space, const uint64_t *address, int size, enum access access,
+                     char **at) {
+    struct place p;
+    uint64_t step = address[0] & (uint64_t)(size - 1);
+    int all = size * LANES;
+    for (int l = 1; l < LANES; l++)
+        step |= address[l] ^ (address[0] + (uint64_t)(l * size));
+    if (step || !find(r, w, 0, space, address[0], all, access, &p) || !p.defined)
+        return false;
+    size_t from = p.from + (size_t)(address[0] - p.low);
+    bool traced = p.shadow && !r->launch->unchecked;
+    if ((traced && size & 3) || (access == READS && !all_set(p.defined, from, (size_t)all)))
+        return false;
+    if (access == WRITES)
+        set_all(p.defined, from, (size_t)all, true);
+    if (traced)
+        touch_row(r, w, op, p.shadow, from, size, access);
+    if (p.global)
+        *(access == READS ? &r->counts.read_bytes : &r->counts.write_bytes) += (uint64_t)all;
+    char *first = p.bytes + (address[0] - p.low);
+    for (int l = 0; l < LANES; l++)
+        at[l] = first + l * size;
+    return true;
+}
+
 uint32_t check_access(struct run *r, struct warp *w, const struct op *op, enum space space, uint32_t mask, const uint64_t *address, int size,
                       enum access access, char **at) {
     struct place p = {0};
     uint32_t good = 0;
     int align = op->base == CP_ASYNC ? op->vector : size;
-    bool known = false, counted = false;
-    if (space == GLOBAL && mask == ALL_LANES && access <= WRITES) { /* 32 in a row: what is said of a whole is said once */
-        uint64_t step = 0;
-        for (int l = 0; l < LANES; l++)
-            step |= address[l] ^ (address[0] + (uint64_t)(l * size));
-        int all = size * LANES;
-        if (!step && global_place(r, address[0], all, access, &p) && p.global) {
-            size_t from = p.from + (size_t)(address[0] - p.low);
-            if (access == WRITES)
-                set_all(p.defined, from, (size_t)all, true), known = true;
-            else
-                known = all_set(p.defined, from, (size_t)all);
-            *(access == READS ? &r->counts.read_bytes : &r->counts.write_bytes) += (uint64_t)all;
-            counted = true;
-            if (known && !(address[0] & (uint64_t)(align - 1)) && (!p.shadow || r->launch->unchecked)) {
-                for (int l = 0; l < LANES; l++)
-                    at[l] = p.bytes + (address[l] - p.low);
-                return mask;
-            }
-        }
-    }
+    if ((space == GLOBAL || space == SHARED) && mask == ALL_LANES && access <= WRITES && !op->order && in_a_row(r, w, op, space, address, size, access, at))
+        return mask;
     for (int l = 0; l < LANES; l++) {
         if (!(mask >> l & 1))
             continue;
@@ -437,9 +497,9 @@ uint32_t check_access(struct run *r, struct warp *w, const struct op *op, enum s
             p = (struct place){0};
             continue;
         }
-        at[l] = one(r, w, l, op, &p, address[l], size, align, access, known);
+        at[l] = one(r, w, l, op, &p, address[l], size, align, access);
         good |= (uint32_t)(at[l] != NULL) << l;
-        if (p.global && !counted)
+        if (p.global)
             *(direction_of(access) & SIM_READ ? &r->counts.read_bytes : &r->counts.write_bytes) += (uint64_t)size;
     }
     return good;
@@ -616,6 +676,7 @@ static void checks_free(struct run *r) {
 bool checks_begin(struct run *r) {
     r->checks = zeroed(1, sizeof *r->checks);
     r->checks->n_warps = ((size_t)r->threads + LANES - 1) / LANES;
+    r->checks->readers_size = (sizeof(struct readers) + r->checks->n_warps * sizeof(struct reader) + 7) / 8 * 8;
     if (!declare(r)) {
         checks_free(r);
         return false;
@@ -630,7 +691,7 @@ void checks_block(struct run *r, struct block *b) {
         b->shadow = zeroed(1, sizeof *b->shadow);
         shadow_begin(b->shadow, r->shared_bytes);
     }
-    shadow_clear(b->shadow);
+    shadow_clear(r->checks, b->shadow);
 }
 void checks_end(struct run *r) {
     for (int i = 0; i < r->checks->n_buffers && !r->stopped; i++) {

@@ -217,6 +217,8 @@ static __attribute__((noinline)) float to_float(double x, int round) {
     return to;
 }
 static __attribute__((noinline)) double whole_to_float(int64_t x, bool is_unsigned, bool single, int round) {
+    if (round == RN && single)
+        return is_unsigned ? (double)(float)(uint64_t)x : (double)(float)x;
     volatile int64_t from = x;
     fesetround(directions[round]);
     volatile double to;
@@ -492,6 +494,14 @@ static void load_one(uint32_t *file, const struct op *op, int32_t row, int l, co
     else
         R32(row)[l] = (uint32_t)x;
 }
+static bool in_a_row(char *const *at, uint32_t m) { /* words, of all lanes */
+    if (m != ALL_LANES)
+        return false;
+    ptrdiff_t differ = 0;
+    for (int l = 1; l < LANES; l++)
+        differ |= (at[l] - at[0]) ^ (4 * l);
+    return !differ;
+}
 static void load(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
     uint32_t *file = w->file;
     uint64_t address[LANES];
@@ -501,7 +511,9 @@ static void load(struct run *r, struct warp *w, const struct op *op, uint32_t m)
     m = check_access(r, w, op, op->space, m, address, size * op->vector, READS, at);
     for (int v = 0; v < op->vector; v++) {
         int32_t row = r->f->operands[op->operands + (uint32_t)v];
-        if (size == 4 && !op->mods) {
+        if (size == 4 && !op->mods && op->vector == 1 && in_a_row(at, m)) {
+            memcpy(R32(row), at[0], 4 * LANES);
+        } else if (size == 4 && !op->mods) {
             for (int l = 0; l < LANES; l++)
                 if (m >> l & 1)
                     memcpy(&R32(row)[l], at[l] + 4 * v, 4);
@@ -522,6 +534,10 @@ static void store(struct run *r, struct warp *w, const struct op *op, uint32_t m
     r->idle = 0;
     for (int v = 0; v < op->vector; v++) {
         int32_t row = r->f->operands[op->operands + (uint32_t)v];
+        if (size == 4 && op->vector == 1 && in_a_row(at, m)) {
+            memcpy(at[0], R32(row), 4 * LANES);
+            continue;
+        }
         for (int l = 0; l < LANES; l++)
             if (m >> l & 1) {
                 if (op->mods)
@@ -547,11 +563,16 @@ static void load_param(struct run *r, struct warp *w, const struct op *op, uint3
         return;
     }
     const char *from = (const char *)r->launch->params + op->immediate;
+    int size = type_bytes(op->type);
     for (int v = 0; v < op->vector; v++) {
         int32_t row = r->f->operands[op->operands + (uint32_t)v];
-        for (int l = 0; l < LANES; l++)
-            if (m >> l & 1)
-                load_one(file, op, row, l, from + type_bytes(op->type) * v);
+        uint64_t x = 0;
+        memcpy(&x, from + size * v, (size_t)size);
+        x = (uint64_t)extended(op->type, x);
+        if (op->mods)
+            EACH(uint64_t, row, x);
+        else
+            EACH(uint32_t, row, x);
     }
 }
 
@@ -1027,8 +1048,12 @@ void PASTE(run_warp, VARIANT)(struct run *r, struct warp *w, int64_t turn) {
         case KEY(RCP, F32): case KEY(SQRT, F32):
             if (op->mods & APPROX)
                 approximate_lanes(r, file, op, m);
-            else
+            else if (op->mods | op->round)
                 EACH(float, op->d, slow(op, F32R(op->a)[l], 0, 0));
+            else if (op->base == RCP)
+                EACH(float, op->d, 1 / F32R(op->a)[l]);
+            else
+                EACH(float, op->d, sqrtf(F32R(op->a)[l]));
             break;
         case KEY(RSQRT, F64): EACH(double, op->d, gross(r, op, F64R(op->a)[l])); break;
         case KEY(RCP, F64):

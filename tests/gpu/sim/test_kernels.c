@@ -299,7 +299,7 @@ static void mutants(void) {
 
 static double now(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 static void speed(const char *kernel, int a, int b, int c, double work, const char *unit) {
