@@ -187,6 +187,27 @@ static void test_same(dtm_jit *jit) {
     free(text);
 }
 
+/* Each template once, in the place of the first line that names it; lines keep their numbers; what there is not is named. */
+static void test_program(void) {
+    const char *missing = NULL, *prelude = dtm_template_text("kernels/cuda/prelude.cuh");
+    char path[2048];
+    snprintf(path, sizeof path, "%s/kernels/cuda/prelude.cuh", root);
+    char *file = read_file(path);
+    CHECK(prelude && !strcmp(prelude, file));
+    free(file);
+    char *made = dtm_template_program("/dtm/a.cu", "// one\n#include \"kernels/cuda/rows.cuh\"\n#include \"kernels/cuda/prelude.cuh\"\nint four;\n",
+                                      &missing);
+    CHECK(made && !missing);
+    const char *first = made ? strstr(made, "#line 1 \"/dtm/kernels/cuda/prelude.cuh\"\n") : NULL;
+    CHECK(first && !strstr(first + 1, "#line 1 \"/dtm/kernels/cuda/prelude.cuh\"\n"));
+    CHECK(made && !strncmp(made, "#line 1 \"/dtm/a.cu\"\n// one\n#line 1 \"/dtm/kernels/cuda/rows.cuh\"\n", 64));
+    CHECK(made && strstr(made, "#line 4 \"/dtm/a.cu\"\nint four;\n") && !strstr(made, "#include \""));
+    free(made);
+    CHECK(!dtm_template_program("/dtm/a.cu", "#include \"kernels/cuda/none.cuh\"\n", &missing));
+    CHECK(missing && !strncmp(missing, "kernels/cuda/none.cuh\"", 22));
+    CHECK(!dtm_template_program("/dtm/a.cu", "#include \"open", &missing) && missing);
+}
+
 /* PTX alone, and an error with its line. */
 static void test_others(dtm_jit *jit) {
     dtm_status status = {0};
@@ -216,6 +237,7 @@ int main(int argc, char **argv) {
     test_good(jit, rewrite, compare);
     test_bad(jit);
     test_same(jit);
+    test_program();
     test_others(jit);
     dtm_jit_destroy(jit);
     dtm_cuda_destroy(cuda);

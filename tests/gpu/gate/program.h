@@ -1,7 +1,8 @@
-/* What the tests of the gate share: NVRTC, wherever it is, and programs made of a file and the templates that it includes. */
+/* What the tests of the gate share: NVRTC, wherever it is, and programs made of a file of it. */
 #ifndef DTM_TEST_PROGRAM_H
 #define DTM_TEST_PROGRAM_H
 
+#include "kernels/cuda/templates.h"
 #include "runtime/cuda/jit.h"
 #include "runtime/test_check.h"
 
@@ -37,33 +38,19 @@ static char *read_file(const char *path) {
     return t.data;
 }
 
-/* One program of a file and the templates that it includes: NVRTC is given no headers. Each file's lines keep their numbers. */
-static void add_file(text *out, const char *path, text *seen) {
-    char file[2048];
-    snprintf(file, sizeof file, "%s/%s", root, path);
-    char *all = read_file(file), *line = all;
-    add(seen, "|%s|", path);
-    add(out, "#line 1 \"/dtm/%s\"\n", path);
-    for (int number = 1; *line; number++) {
-        int length = (int)strcspn(line, "\n");
-        char name[1024], mark[1030];
-        if (sscanf(line, "#include \"%1000[^\"]\"", name) == 1) {
-            snprintf(mark, sizeof mark, "|%s|", name);
-            if (!strstr(seen->data, mark)) add_file(out, name, seen);
-            add(out, "#line %d \"/dtm/%s\"\n", number + 1, path);
-        } else
-            add(out, "%.*s\n", length, line);
-        line += length + (line[length] == '\n');
-    }
-    free(all);
-}
-
+/* A file of the gate with the templates that it includes. */
 static char *program(const char *path) {
-    text out = {0}, seen = {0};
-    add(&seen, "%s", "");
-    add_file(&out, path, &seen);
-    free(seen.data);
-    return out.data;
+    char file[2048], name[400];
+    const char *missing = NULL;
+    snprintf(file, sizeof file, "%s/%s", root, path);
+    snprintf(name, sizeof name, "/dtm/%s", path);
+    char *text = read_file(file), *whole = dtm_template_program(name, text, &missing);
+    if (!whole) {
+        printf("%s includes %s\n", path, missing ? missing : "too much");
+        exit(1);
+    }
+    free(text);
+    return whole;
 }
 
 /* The NVRTC of this machine, or the one that scripts/setup got from PyPI; NULL, and it says that the test is skipped, where there is

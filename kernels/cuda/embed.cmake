@@ -1,0 +1,15 @@
+# cmake -DROOT=.. -DOUT=F.c -P embed.cmake: the templates of ROOT/kernels/cuda as a table in C.
+file(GLOB templates RELATIVE ${ROOT} ${ROOT}/kernels/cuda/*.cuh)
+list(SORT templates)
+set(texts "")
+set(table "")
+set(number 0)
+foreach(template ${templates})
+  file(READ ${ROOT}/${template} bytes HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  string(APPEND texts "static const char text_${number}[] = {${bytes}0};\n")
+  string(APPEND table "    {\"${template}\", text_${number}},\n")
+  math(EXPR number "${number} + 1")
+endforeach()
+file(WRITE ${OUT} "struct template_file {\n    const char *path, *text;\n};\n${texts}extern const struct template_file dtm_template_files[];\n"
+     "const struct template_file dtm_template_files[] = {\n${table}    {0, 0}};\n")
