@@ -567,21 +567,43 @@ static bool read_rule(dtm_checker *c, const dtm_statement *s, const model_names 
     }
 }
 
+/* An axis beside the pipeline's that a `keep` may name instead of it, or one that the mesh does not have yet. */
+static void help_other_axis(dtm_checker *c, const dtm_keep_rule *keep) {
+    const dtm_settings *settings = &c->module->settings;
+    static const char *const usual[] = {"tp", "dp", "cp", "ep"};
+    const char *of = dtm_checker_text(c, settings->mesh.axes[settings->pipeline.axis].name);
+    for (int a = 0; keep && a < settings->mesh.count; a++) {
+        bool taken = a == settings->pipeline.axis || settings->mesh.axes[a].time;
+        for (int d = 0; d < keep->count; d++)
+            for (int i = 0; i < keep->dims[d].n_axes; i++) taken |= keep->dims[d].axes[i] == a;
+        if (taken) continue;
+        dtm_help(c->context, "leave `%s` out, or name another axis, `%s`", of, dtm_checker_text(c, settings->mesh.axes[a].name));
+        return;
+    }
+    for (size_t i = 0; i < DTM_COUNT(usual); i++) {
+        if (dtm_axis_find(c->module, dtm_string_of(c->context, usual[i])) != DTM_NO_AXIS) continue;
+        dtm_help(c->context, "%sgive the mesh another axis for it: `mesh { .., %s = 2 }`", keep ? "leave it out, or " : "", usual[i]);
+        return;
+    }
+    dtm_help(c->context, "remove the line, or give the mesh another axis for it");
+}
+
 /* The ranks of a pipeline have programs of their own: its axis splits no dimension, and no value is held across it. */
 static bool check_pipeline_alone(dtm_checker *c) {
     const dtm_settings *settings = &c->module->settings;
     const dtm_pipeline_rule *pipeline = &settings->pipeline;
+    const dtm_keep_rule *keep = NULL;
     dtm_span also = {0, 0, 0};
     for (size_t i = 0; i < settings->n_splits; i++)
         if (settings->splits[i].axis == pipeline->axis) also = settings->splits[i].span;
     for (size_t i = 0; i < settings->n_keeps; i++)
         for (int d = 0; d < settings->keeps[i].count; d++)
             for (int a = 0; a < settings->keeps[i].dims[d].n_axes; a++)
-                if (settings->keeps[i].dims[d].axes[a] == pipeline->axis) also = settings->keeps[i].span;
+                if (settings->keeps[i].dims[d].axes[a] == pipeline->axis) keep = &settings->keeps[i], also = keep->span;
     if (!pipeline->present || !also.file) return true;
     dtm_error(c->context, also, 405, "a pipeline splits one repeat, and nothing else");
     dtm_note(c->context, pipeline->span, "the pipeline is here");
-    dtm_help(c->context, "give the mesh another axis for it: `mesh { .., tp = 2 }`");
+    help_other_axis(c, keep);
     return false;
 }
 

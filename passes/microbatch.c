@@ -61,6 +61,19 @@ static void accumulate_term(microbatches *m, dtm_op op) {
     dtm_op_remove(module, op);
 }
 
+/* As the program has them: `microbatches M`, of a pipeline its setting, or both. */
+static void help_without(const microbatches *m) {
+    const dtm_settings *settings = &m->module->settings;
+    const dtm_pipeline_rule *pipeline = &settings->pipeline;
+    dtm_context *context = m->module->context;
+    if (!pipeline->present)
+        dtm_help(context, "remove `microbatches %lld`, or reduce the value over the batch", (long long)m->count);
+    else if (pipeline->rounds > 1)
+        dtm_help(context, "remove `microbatches %lld` and set `microbatches = 1` in the pipeline, or reduce the value over the batch",
+                 (long long)pipeline->rounds);
+    else dtm_help(context, "set `microbatches = 1` in the pipeline, or reduce the value over the batch");
+}
+
 static void rewrite_reductions(microbatches *m, dtm_region region) {
     for (size_t i = 0; i < m->module->regions[region].n_ops; i++) {
         dtm_op op = m->module->regions[region].ops[i];
@@ -76,8 +89,7 @@ static void rewrite_reductions(microbatches *m, dtm_region region) {
                 m->module->context, data->span, 411,
                 "%s would need its microbatches side by side (%s over the microbatches), which no loop over them has",
                 dtm_value_name(m->module, data->operands[0]), dtm_op_rows[data->kind].name);
-            dtm_help(m->module->context, "remove `microbatches %lld`, or reduce the value over the batch",
-                     (long long)m->count);
+            help_without(m);
         }
     }
 }

@@ -205,15 +205,16 @@ static void try_term(search *s, const dtm_type_data *here) {
     reach(s, DTM_OP_AS_TERM, axes, -1, -1, &made, 0);
 }
 
-/* Straight to the end's blocks, if no axis of theirs is pending. */
+/* Straight to the end's blocks, if no axis of theirs is pending: within the blocks of axes that split a dimension first here and
+ * there, so within a microbatch. */
 static void try_permute(search *s, const dtm_type_data *here) {
     dtm_type_data made = *here;
     memcpy(made.layout, s->to.layout, sizeof made.layout);
     uint16_t before = dtm_type_split_axes(here), after = dtm_type_split_axes(&made), moved = 0;
     if (after & (here->sum | here->max)) return;
     for (int d = 0; d < here->rank; d++) {
-        if (memcmp(&here->layout[d], &made.layout[d], sizeof made.layout[d]) == 0) continue;
-        moved |= behind(&here->layout[d], 0) | behind(&made.layout[d], 0);
+        int stays = common(&here->layout[d], &made.layout[d]);
+        moved |= behind(&here->layout[d], stays) | behind(&made.layout[d], stays);
     }
     if ((before | after) & moved) reach(s, DTM_OP_PERMUTE, moved, -1, -1, &made, 0);
 }

@@ -451,13 +451,12 @@ static bool prepare(dtm_stage_chooser *c) {
     c->copies = stage_copies_of_repeat(module, s->rule->repeat);
     c->automatic = strcmp(dtm_string_text(module->context, s->rule->schedule), "auto") == 0;
     bool free_cut = !s->rule->n_stages && s->n_ranks * (s->rule->chunks ? s->rule->chunks : 2) > 1;
-    if (!adds_up(s, c->copies)) return false;
     if (c->copies > 0 && (free_cut || c->automatic)) stage_units(s, c->copies, s->scratch, &c->problem);
     c->room = dtm_room_of(module);
     c->latest = -1;
     c->memory = c->problem.units && isfinite(c->room) ? c->room : 0;
     c->automatic = c->automatic && c->problem.units;
-    if (!c->automatic && !find_places(c)) return false;
+    if ((!c->automatic && !find_places(c)) || !adds_up(s, c->copies)) return false;
     if (c->copies > 0) return true;
     dtm_error(module->context, s->rule->span, 413, "`%s` has no copies to share out", dtm_string_text(module->context, s->rule->repeat));
     return false;
