@@ -321,6 +321,64 @@ static void test_softmax(int a) {
     release(&l);
 }
 
+/* ---- columns ---- */
+
+/* Partial sums, undefined before, and their sum; twice in other orders of blocks and warps, with the same bits. */
+static void test_bias(int a, int n, int parts) {
+    enum { COLUMNS = 768 };
+    float *kept = zeroed(COLUMNS * 4);
+    for (int time = 0; time < 2; time++) {
+        launch l = {0}, join = {0};
+        state = 77;
+        uint16_t *dy = buffer(&l, "dy", (size_t)n * COLUMNS * 2, SIM_READ);
+        float *partials = buffer(&l, "partials", (size_t)parts * COLUMNS * 4, SIM_WRITE);
+        wide(&l, n);
+        for (int i = 0; i < n * COLUMNS; i++) put(dy, i, drawn(), bf16);
+        run(&l, a, "bias_partials", COLUMNS / 256, parts, 256, (uint64_t)time + 1);
+        float *given = buffer(&join, "partials", (size_t)parts * COLUMNS * 4, SIM_READ);
+        uint16_t *sum = buffer(&join, "gradient", COLUMNS * 2, SIM_WRITE);
+        whole(&join, parts);
+        memcpy(given, partials, (size_t)parts * COLUMNS * 4);
+        run(&join, a, "bias_join", COLUMNS / 256, 1, 256, (uint64_t)time + 1);
+        int wrong = 0;
+        for (int c = 0; c < COLUMNS; c++) {
+            double right = 0;
+            for (int r = 0; r < n; r++) right += get(dy, (int64_t)r * COLUMNS + c, bf16);
+            wrong += !near(get(sum, c, bf16), right, 0.51 * unit(right, bf16) + 1e-5);
+            wrong += time && bits_of(kept[c]) != bits_of((float)get(sum, c, bf16));
+            kept[c] = (float)get(sum, c, bf16);
+        }
+        CHECK(wrong == 0);
+        release(&l);
+        release(&join);
+    }
+    free(kept);
+}
+
+static void test_scale(int a, int n, int parts) {
+    enum { COLUMNS = 1001 };
+    launch l = {0}, join = {0};
+    float *dy = buffer(&l, "dy", (size_t)n * COLUMNS * 4, SIM_READ), *x = buffer(&l, "x", (size_t)n * COLUMNS * 4, SIM_READ);
+    float *rstd = buffer(&l, "rstd", (size_t)n * 4, SIM_READ), *partials = buffer(&l, "partials", (size_t)parts * COLUMNS * 4, SIM_WRITE);
+    wide(&l, n);
+    for (int i = 0; i < n * COLUMNS; i++) dy[i] = drawn(), x[i] = drawn();
+    for (int i = 0; i < n; i++) rstd[i] = 1 + drawn();
+    run(&l, a, "scale_partials", (COLUMNS + 31) / 32, parts, 128, 3);
+    float *given = buffer(&join, "partials", (size_t)parts * COLUMNS * 4, SIM_READ), *sum = buffer(&join, "gradient", COLUMNS * 4, SIM_WRITE);
+    whole(&join, parts);
+    memcpy(given, partials, (size_t)parts * COLUMNS * 4);
+    run(&join, a, "scale_join", (COLUMNS + 127) / 128, 1, 128, 4);
+    int wrong = 0;
+    for (int c = 0; c < COLUMNS; c++) {
+        double right = 0;
+        for (int r = 0; r < n; r++) right += (double)dy[r * COLUMNS + c] * x[r * COLUMNS + c] * rstd[r];
+        wrong += !near(sum[c], right, 1e-5);
+    }
+    CHECK(wrong == 0);
+    release(&l);
+    release(&join);
+}
+
 /* ---- products: of small whole numbers, which every order of sums has exactly ---- */
 
 static void test_product(int a, const char *kernel, format in, format out, int m, int n, int k, int tile_m, int tile_n, int threads) {
@@ -367,6 +425,12 @@ int main(int argc, char **argv) {
         test_norm(a, "rms_norm_4096", bf16, 4096, 256, 1, 3);
         test_norm(a, "rms_norm_f32", f32, 16384, 512, 1, 2);
         test_softmax(a);
+    }
+    load("columns.cu");
+    for (int a = 0; a < ARCHITECTURES; a++) {
+        test_bias(a, 37, 3);
+        test_bias(a, 2, 4); /* parts without rows */
+        test_scale(a, 9, 2);
     }
     load("products.cu");
     for (int a = 0; a < ARCHITECTURES; a++) {
