@@ -180,7 +180,7 @@ bool come_together(struct run *r, struct warp *w, const struct op *op, uint32_t 
         if (named & ~w->live & w->begun)
             report(r, SIM_MASK, w, first, op, "the mask 0x%08x names lanes that have ended (0x%08x live)", named, w->live);
         if (same == ((named & w->live) | same)) {
-            w->waiting = (w->waiting | arrived) & ~same;
+            w->waiting &= ~arrived; /* the rest comes here again, each with its mask */
             *m = w->mask = same;
             look_ahead(w);
             return true;
