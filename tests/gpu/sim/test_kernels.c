@@ -166,11 +166,43 @@ static void matmul(struct task *t) {
     t->tolerance = 1e-5;
 }
 
+static void math(struct task *t) {
+    int n = t->n[0];
+    make(t, "out", (size_t)n * 19 * 4, SIM_WRITE);
+    float *x = make(t, "x", (size_t)n * 4, SIM_READ);
+    pointer(t, 0), pointer(t, 1), param(t, &n, 4);
+    t->grid[0] = (uint32_t)(n + 127) / 128, t->block[0] = 128;
+    expected(t, (size_t)n * 19);
+    for (int i = 0; i < n; i++) {
+        double v = (double)x[i], u = (double)(fabsf(x[i]) + 0.5f);
+        double right[] = {exp(v), log(u), tanh(v), erf(v), sqrt(u), v / u, sin((double)(x[i] * 100)), cos(v), pow(u, (double)1.7f), log1p(u), expm1(v),
+                          fmod((double)(x[i] * 10), (double)0.3f), rint((double)(x[i] * 10)), exp2(v), exp(v), 1 / sqrt(u), tanh(v),
+                          (double)((int)(x[i] * 1000) % 37), (double)((unsigned)((float)u * 1000) / (unsigned)(n + 1))};
+        for (int k = 0; k < 19; k++)
+            t->right[i + k * n] = (float)right[k];
+    }
+    t->tolerance = 1e-6;
+}
+static void ticket(struct task *t) {
+    int n = t->n[0], blocks = t->n[1];
+    make(t, "out", 16, SIM_WRITE), make(t, "partial", (size_t)blocks * 4, SIM_READ | SIM_WRITE);
+    memset(make(t, "ticket", 4, SIM_READ | SIM_WRITE), 0, 4);
+    float *x = make(t, "x", (size_t)n * 4, SIM_READ);
+    pointer(t, 0), pointer(t, 1), pointer(t, 2), pointer(t, 3), param(t, &n, 4);
+    t->grid[0] = (uint32_t)blocks, t->block[0] = 128;
+    expected(t, 4);
+    double s = 0;
+    for (int i = 0; i < n; i++)
+        s += (double)x[i];
+    t->right[0] = (float)s, t->right[1] = 43, t->right[2] = 16, t->right[3] = 127;
+    t->tolerance = 1e-5;
+}
+
 static struct task task_of(const char *kernel, int a, int b, int c) {
     struct task t = {.kernel = kernel, .n = {a, b, c}, .grid = {1, 1, 1}, .block = {1, 1, 1}};
     static const struct { const char *name; void (*make)(struct task *); } makers[] = {
-        {"saxpy", saxpy}, {"rows", rows}, {"transpose", transpose}, {"matmul", matmul}};
-    for (int i = 0; i < 4; i++)
+        {"saxpy", saxpy}, {"rows", rows}, {"transpose", transpose}, {"matmul", matmul}, {"math", math}, {"ticket", ticket}};
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
         if (strcmp(makers[i].name, kernel) == 0)
             makers[i].make(&t);
     return t;
@@ -261,6 +293,7 @@ static void caught(const char *what, struct task (*make)(void), struct edit edit
 static struct task small_rows(void) { return task_of("rows", 3, 300, 0); }
 static struct task small_transpose(void) { return task_of("transpose", 40, 70, 0); }
 static struct task small_matmul(void) { return task_of("matmul", 40, 64, 224); }
+static struct task small_ticket(void) { return task_of("ticket", 3000, 7, 0); }
 static struct task small_saxpy(void) { return task_of("saxpy", 1030, 0, 0); }
 
 static struct task wrong(struct task t, int n, uint32_t grid) {
@@ -283,6 +316,10 @@ static void mutants(void) {
     caught("matmul with half its shared memory", little_shared, none, SIM_BOUNDS, true);
     caught("saxpy with vectors 4 bytes on", small_saxpy, (struct edit){"ld.global.nc.v4.f32", "]", "+4]"}, SIM_ALIGNMENT, false);
     caught("rows with a shuffle of half a warp", small_rows, (struct edit){"", "31, -1;", "31, 65535;"}, SIM_MASK, true);
+    caught("ticket without its first fence", small_ticket, (struct edit){"", "membar.gl;", ""}, SIM_GRID_RACE, false);
+    caught("ticket without its second fence", small_ticket, (struct edit){"atom", "membar.gl;", ""}, SIM_GRID_RACE, false);
+    for (int i = 0; i < 2; i++)
+        caught("ticket without a bar.sync", small_ticket, (struct edit){"", "bar.sync \t0;", "", i}, SIM_RACE, false);
     caught("matmul whose last wait is gone", small_matmul, (struct edit){"", "cp.async.wait_group 0;", "", -1}, SIM_ASYNC, true);
     char *text = text_of("matmul", 80);
     for (int i = 0; i < places(text, "bar.sync"); i++)
@@ -334,6 +371,8 @@ int main(int n, char **arguments) {
     right("rows", 3, 1, 0), right("rows", 2, 257, 0), right("rows", 2, 5000, 0);
     right("transpose", 1, 1, 0), right("transpose", 40, 70, 0);
     right("matmul", 32, 32, 32), right("matmul", 40, 64, 160);
+    right("math", 300, 0, 0);
+    right("ticket", 1000, 1, 0), right("ticket", 3000, 7, 0);
     mutants();
     if (!failures)
         printf("all right\n");
