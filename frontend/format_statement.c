@@ -104,7 +104,7 @@ static void print_declared(dtm_flat *flat, const char *word, const dtm_statement
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
         if (!marks[i].set) continue;
         dtm_flat_comma(flat, 1);
-        dtm_flat_print(flat, marks[i].word);
+        dtm_flat_print(flat, "%s", marks[i].word);
     }
     print_from(flat, s);
 }

@@ -100,8 +100,20 @@ typedef struct dtm_tile {
     float alpha;
 } dtm_tile;
 
+/* The product is rounded before it is added: else a compiler makes one operation of both in one tile and two in another, and the bits
+ * depend on how c was cut (GCC 12 with AVX-512). */
+#if defined(__x86_64__)
+#define DTM_ROUNDED(x) __asm__("" : "+v"(x))
+#elif defined(__aarch64__)
+#define DTM_ROUNDED(x) __asm__("" : "+w"(x))
+#else
+#define DTM_ROUNDED(x) __asm__("" : "+m"(x))
+#endif
+
 DTM_INLINE void dtm_tile_write(float *c, dtm_vec x, float alpha, int add) {
-    dtm_store(c, add ? dtm_load(c) + x * alpha : x * alpha);
+    dtm_vec scaled = x * alpha;
+    DTM_ROUNDED(scaled);
+    dtm_store(c, add ? dtm_load(c) + scaled : scaled);
 }
 
 /* The edge: the last columns are fewer than the vectors that hold them. */
