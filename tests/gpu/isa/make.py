@@ -214,6 +214,9 @@ def integer_forms():
             rows_r.append(([a, b, c], [mask((b << 32 | a) >> n, 32)]))
         case("shf", f"shf.l.{how}.b32 $d, $a, $b, $c;", "b32", "b32 b32 b32", rows_l)
         case("shf", f"shf.r.{how}.b32 $d, $a, $b, $c;", "b32", "b32 b32 b32", rows_r)
+    for name, table in (("a & b & c", 0x80), ("a | b | c", 0xFE), ("a & b & ~c", 0x40), ("(a & b) | c", 0xEA), ("a ^ b ^ c", 0x96), ("(a & ~b) ^ c", 0x9A)):
+        rows = [(a, [mask(eval(name, {}, dict(zip("abc", a))), 32)]) for a in integers(32, 4, 3)]
+        case("lop3", f"lop3.b32 $d, $a, $b, $c, {table};", "b32", "b32 b32 b32", rows)
     for t in ("u32", "s32"):
         for u in ("u32", "s32"):
             rows = []
@@ -244,6 +247,7 @@ def integer_forms():
         case("mov", f"mov.{t} $d, $a;", t, t, [(a, a) for a in integers(whole(t), 3, 1)])
     case("mov", "mov.b32 $d, {$a, $b};", "b32", "b16 b16", [(a, [a[0] | a[1] << 16]) for a in integers(16, 4, 2)])
     case("mov", "mov.b64 $d, {$a, $b};", "b64", "b32 b32", [(a, [a[0] | a[1] << 32]) for a in integers(32, 4, 2)])
+    case("mov", "mov.b64 $d, {$a, 0x12345678};", "b64", "b32", [(a, [a[0] | 0x12345678 << 32]) for a in integers(32, 2, 1)])
     case("mov", "mov.b64 $d, {$a, $b, $c, $f};", "b64", "b16 b16 b16 b16", [(a, [sum(x << 16 * i for i, x in enumerate(a))]) for a in integers(16, 4, 4)])
     case("mov", "mov.b32 {$d, $e2}, $a;", "b16 b16", "b32", [(a, [a[0] & 0xffff, a[0] >> 16]) for a in integers(32, 4, 1)])
     case("mov", "mov.b64 {$d, $e2}, $a;", "b32 b32", "b64", [(a, [a[0] & 0xffffffff, a[0] >> 32]) for a in integers(64, 4, 1)])
@@ -461,6 +465,13 @@ def approximate_forms():
     unary("sin.approx.f32", math.sin, "0 0x1p-20", small, "sin")
     unary("cos.approx.f32", math.cos, "0 0x1p-20", small, "cos")
     unary("tanh.approx.f32", math.tanh, "0x1p-10 0", small, "tanh")
+    for op, f in (("ex2", lambda x: 2.0**x), ("tanh", math.tanh)):
+        for fmt in (f16, bf16):
+            rows = [([a], [fmt.encode(F(f(float(fmt.value(a)))))]) for a in (fmt.encode(F(random.randint(-3000, 3000), 1000)) for _ in range(20))]
+            form = f"{op}.approx.{'ftz.' if op == 'ex2' and fmt is bf16 else ''}{fmt.name}"
+            case(op, f"{form} $d, $a;", fmt.name, "b16", rows)
+            both = [([p[0][0] | q[0][0] << 16], [p[1][0] | q[1][0] << 16]) for p, q in zip(rows, rows[1:])]
+            case(op, f"{form}x2 $d, $a;", "b32", "b32", both)
     rows = []
     for _ in range(16):
         a, b = random.choice(mid), random.choice([x for x in mid if f32.value(x) != 0])
@@ -680,7 +691,7 @@ def memory_forms():
          "xor.b32 %x, %x, 4; ld.shared.u32 $d, [%x]; }", "b32", "b32", [([values[i]], [values[i ^ 1]]) for i in range(32)])
     case("bra", "{ .reg .pred %u; mov.b32 $d, 0; AGAIN: add.s32 $d, $d, 1; setp.lt.u32 %u, $d, $a; @%u bra AGAIN; }", "b32", "b32",
          [([x], [max(x, 1)]) for x in (random.randint(0, 50) for _ in range(70))])
-    for text in ("membar.gl;", "membar.cta;", "fence.acq_rel.gpu;", "fence.sc.sys;", "nanosleep.u32 20;", "griddepcontrol.wait;"):
+    for text in ("membar.gl;", "membar.cta;", "fence.acq_rel.gpu;", "fence.sc.sys;", "nanosleep.u32 20;", "griddepcontrol.wait;", "prefetch.global.L2 [%in];"):
         case("fence", f"{text} mov.b32 $d, $a;", "b32", "b32", [([5], [5])])
 
 
@@ -734,7 +745,9 @@ def refusals():
     for text in ("add.frob.s32 $d, $a, $b;", "add.sat.s32 $d, $a, $b;", "mul.s32 $d, $a, $b;", "add.s32.s32 $d, $a, $b;", "ex2.f32 $d, $a;", "vadd.u32 $d, $a, $b;",
                  "ld.global.v8.b32 $d, [%in];", "add.s32 $d, $a;", "add.s64 $d, $a, $b;", "mov.b32 $d, nowhere;", "bra NOWHERE;", "cvt.rn.e4m3.f32 $d, $a;",
                  "add.s32 $d, $a, 1", "shfl.bfly.b32 $d, $a, 1, 31;", "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 $d, $a, $b, $a;", "{ add.s32 $d, $a, $b;",
-                 "cp.async.cg.shared.global [$d], [%in], 8;", "L: L: mov.b32 $d, $a;", "wgmma.fence.sync.aligned;", "setp.lt.b32 $d, $a, $b;"):
+                 "cp.async.cg.shared.global [$d], [%in], 8;", "L: L: mov.b32 $d, $a;", "wgmma.fence.sync.aligned;", "{ .reg .pred %x; setp.lt.b32 %x, $a, $b; }",
+                 "{ .reg .pred %x; setp.lt.b32 %x, $a; }", "{ .reg .b64 %x; mov.b64 {%x, $d}, %x; }", "{ .reg .pred %x; ld.global.v2.b32 {$d, %x}, [%in]; }",
+                 "{ .reg .b64 %x; ld.global.v2.b32 {$d, %x}, [%in]; }", "set.lt.u32.s8 $d, $a, $b;", "neg.ftz.f64 $d, $a;"):
         refused("refused", text, "b32", "b32 b32")
 
 

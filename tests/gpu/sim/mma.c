@@ -13,43 +13,49 @@
 #define PASTE_(a, b) a##_##b
 #define PASTE(a, b) PASTE_(a, b)
 
-static float factor(int type, uint32_t word, int i) {
-    switch (type) {
-    case F16: return f16_value(word >> 16 * i & 0xffff);
-    case BF16: return bf16_value(word >> 16 * i & 0xffff);
-    case E4M3: return e4m3_value(word >> 8 * i & 0xff);
-    case E5M2: return e5m2_value(word >> 8 * i & 0xff);
-    default: return float_of(word & 0xffffe000); /* tf32: 10 bits of mantissa */
-    }
+/* What the registers of a row hold: n numbers a lane. */
+static void factors(int type, const uint32_t *row, double to[LANES][4]) {
+    for (int l = 0; l < LANES && type == BF16; l++)
+        to[l][0] = float_of(row[l] << 16), to[l][1] = float_of(row[l] & 0xffff0000);
+    for (int l = 0; l < LANES && type == F16; l++)
+        to[l][0] = f16_value(row[l] & 0xffff), to[l][1] = f16_value(row[l] >> 16);
+    for (int l = 0; l < LANES && type == TF32; l++)
+        to[l][0] = float_of(row[l] & 0xffffe000); /* 10 bits of mantissa */
+    for (int l = 0; l < LANES && (type == E4M3 || type == E5M2); l++)
+        for (int i = 0; i < 4; i++)
+            to[l][i] = type == E4M3 ? e4m3_value(row[l] >> 8 * i & 0xff) : e5m2_value(row[l] >> 8 * i & 0xff);
 }
 
 void PASTE(run_mma, VARIANT)(struct run *r, struct warp *w, const struct op *op) {
     const int32_t *o = r->f->operands + op->operands;
     int k = op->vector, type = op->from, n = type == TF32 ? 1 : type == F16 || type == BF16 ? 2 : 4;
     int n_c = op->type == F32 ? 4 : 2, n_a = k == 4 * n ? 2 : 4;
-    double a[16][32], b[32][8], c[16][8];
-    for (int lane = 0; lane < LANES; lane++) {
-        int g = lane / 4, t = lane % 4;
-        for (int reg = 0; reg < n_a; reg++) {
-            uint32_t word = w->file[o[n_c + reg] + lane];
+    double a[16][32], b[32][8], c[16][8], part[LANES][4];
+    for (int reg = 0; reg < n_a; reg++) {
+        factors(type, w->file + o[n_c + reg], part);
+        for (int lane = 0; lane < LANES; lane++)
             for (int i = 0; i < n; i++)
-                a[g + reg % 2 * 8][reg / 2 * 4 * n + t * n + i] = factor(type, word, i);
-        }
-        for (int reg = 0; reg < n_a / 2; reg++) {
-            uint32_t word = w->file[o[n_c + n_a + reg] + lane];
-            for (int i = 0; i < n; i++)
-                b[reg * 4 * n + t * n + i][g] = factor(type, word, i);
-        }
-        for (int i = 0; i < 4; i++) {
-            const int32_t *rows = o + n_c + n_a + n_a / 2;
-            uint32_t word = n_c == 4 ? w->file[rows[i] + lane] : w->file[rows[i / 2] + lane] >> i % 2 * 16 & 0xffff;
-            c[g + i / 2 * 8][t * 2 + i % 2] = n_c == 4 ? float_of(word) : f16_value(word);
-        }
+                a[lane / 4 + reg % 2 * 8][reg / 2 * 4 * n + lane % 4 * n + i] = part[lane][i];
     }
-    for (int i = 0; i < 16; i++)
+    for (int reg = 0; reg < n_a / 2; reg++) {
+        factors(type, w->file + o[n_c + n_a + reg], part);
+        for (int lane = 0; lane < LANES; lane++)
+            for (int i = 0; i < n; i++)
+                b[reg * 4 * n + lane % 4 * n + i][lane / 4] = part[lane][i];
+    }
+    const int32_t *rows = o + n_c + n_a + n_a / 2;
+    for (int i = 0; i < 4; i++)
+        for (int lane = 0; lane < LANES; lane++)
+            c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2] = n_c == 4 ? float_of(w->file[rows[i] + lane])
+                                                                     : f16_value(w->file[rows[i / 2] + lane] >> i % 2 * 16 & 0xffff);
+    for (int i = 0; i < 16; i++) {
+        double sum[8];
+        memcpy(sum, c[i], sizeof sum);
         for (int l = 0; l < k; l++)
             for (int j = 0; j < 8; j++)
-                c[i][j] += a[i][l] * b[l][j];
+                sum[j] += a[i][l] * b[l][j];
+        memcpy(c[i], sum, sizeof sum);
+    }
     for (int lane = 0; lane < LANES; lane++)
         for (int h = 0; h < 2; h++) {
             const double *x = &c[lane / 4 + h * 8][lane % 4 * 2];

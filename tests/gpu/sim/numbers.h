@@ -61,6 +61,12 @@ static inline uint32_t bf16_nearest(float x) {
     uint32_t u = bits_of(x);
     return (u & 0x7fffffff) > 0x7f800000 ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
 }
+static inline uint32_t f16_nearest(float x) {
+    uint32_t u = bits_of(x), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
+    uint32_t few = bits_of(float_of(a) + 0.5f) - 0x3f000000; /* below 2^-14: the sum rounds to multiples of 2^-24 */
+    uint32_t usual = (a + 0xc8000fff + (a >> 13 & 1)) >> 13;
+    return a > 0x7f800000 ? 0x7fff : sign | (a >= 0x47800000 ? 0x7c00 : a < 0x38800000 ? few : usual & 0x7fff);
+}
 static inline float e4m3_value(uint32_t bits) {
     uint32_t e = bits >> 3 & 15, m = bits & 7;
     float x = (bits & 127) == 127 ? NAN : e ? ldexpf((float)(8 + m), (int)e - 10) : ldexpf((float)m, -9);

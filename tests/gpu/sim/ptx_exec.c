@@ -80,7 +80,7 @@ void sim_report_print(const struct sim_report *s, FILE *to) {
         fprintf(to, "\n  against ");
         print_access(&s->other, to);
     }
-    fprintf(to, "%s", s->times > 1 ? "\n" : "\n");
+    fprintf(to, "\n");
     if (s->times > 1)
         fprintf(to, "  (%llu times)\n", (unsigned long long)s->times);
 }
@@ -309,31 +309,36 @@ static void prepare_file(struct run *r, struct warp *w) {
                 w->file[f->specials[by_lane[i]] + l] = value[by_lane[i]];
     }
 }
-static void *bytes(size_t n) {
-    void *p = aligned_alloc(4096, (n + 4096) / 4096 * 4096);
-    if (!p)
-        abort();
-    memset(p, 0, (n + 4096) / 4096 * 4096);
-    return p;
+/* The next bytes of the launch's memory, zero. */
+static void *bytes(struct run *r, size_t n) {
+    char *p = r->scratch;
+    r->scratch += (n + 127) / 64 * 64; /* an odd line between, so that nothing overlaps unseen */
+    return memset(p, 0, n);
+}
+static size_t bits_size(size_t bytes) { return bytes / 8 + 8; }
+static size_t local_size(const struct run *r, const struct block *b) { return (size_t)r->local_bytes * (size_t)b->n_warps * LANES; }
+static size_t scratch_size(const struct run *r) {
+    size_t warps = ((size_t)r->threads + LANES - 1) / LANES, local = (size_t)r->local_bytes * warps * LANES;
+    size_t block = r->shared_bytes + bits_size(r->shared_bytes) + local + bits_size(local) + warps * ((size_t)r->f->words * 4 + 128) + 4 * 128;
+    return block * (size_t)r->n_blocks + r->n_grid * 4 + 128;
 }
 static void make_block(struct run *r, struct block *b) {
     b->n_warps = (r->threads + LANES - 1) / LANES;
-    b->shared = bytes(r->shared_bytes);
-    b->shared_defined = bytes(r->shared_bytes / 8 + 8);
-    b->local = bytes((size_t)r->local_bytes * (size_t)b->n_warps * LANES);
-    b->local_defined = bytes((size_t)r->local_bytes * (size_t)b->n_warps * LANES / 8 + 8);
+    b->shared = bytes(r, r->shared_bytes);
+    b->shared_defined = bytes(r, bits_size(r->shared_bytes));
+    b->local = bytes(r, local_size(r, b));
+    b->local_defined = bytes(r, bits_size(local_size(r, b)));
     for (int i = 0; i < b->n_warps; i++) {
         b->warp[i].block = b, b->warp[i].index = i;
-        b->warp[i].file = bytes((size_t)r->f->words * 4);
+        b->warp[i].file = bytes(r, (size_t)r->f->words * 4);
         prepare_file(r, &b->warp[i]);
     }
 }
 static void free_block(struct block *b) {
     for (int i = 0; i < b->n_warps; i++)
-        free(b->warp[i].file), free(b->warp[i].lanes_seen), free(b->warp[i].grid_seen), free(b->warp[i].copies);
+        free(b->warp[i].lanes_seen), free(b->warp[i].grid_seen), free(b->warp[i].copies);
     for (int i = 0; i < MAX_BARRIERS; i++)
         free(b->barrier[i].grid);
-    free(b->shared), free(b->local), free(b->shared_defined), free(b->local_defined);
 }
 static void begin_warp(struct run *r, struct warp *w) {
     int threads = r->threads - w->index * LANES;
@@ -352,9 +357,9 @@ static void begin_block(struct run *r, struct block *b, uint32_t linear) {
     b->index[0] = linear % grid[0], b->index[1] = linear / grid[0] % grid[1], b->index[2] = linear / grid[0] / grid[1];
     b->n_done = 0, b->turn = 0, b->active = true;
     memset(b->shared, 0xff, r->shared_bytes); /* NaN in every format */
-    memset(b->local, 0xff, (size_t)r->local_bytes * (size_t)b->n_warps * LANES);
-    memset(b->shared_defined, 0, r->shared_bytes / 8 + 8);
-    memset(b->local_defined, 0, (size_t)r->local_bytes * (size_t)b->n_warps * LANES / 8 + 8);
+    memset(b->local, 0xff, local_size(r, b));
+    memset(b->shared_defined, 0, bits_size(r->shared_bytes));
+    memset(b->local_defined, 0, bits_size(local_size(r, b)));
     for (int i = 0; i < MAX_BARRIERS; i++) {
         free(b->barrier[i].grid);
         b->barrier[i] = (struct barrier){0};
@@ -381,18 +386,10 @@ static struct warp *runnable(struct run *r, struct block *b) {
     return NULL;
 }
 static bool run_block(struct run *r, struct block *b) {
-    static void (*run_warp)(struct run *, struct warp *, int64_t);
-    if (!run_warp) {
-        run_warp = run_warp_plain;
-#ifdef SIM_FMA
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-            run_warp = run_warp_fma;
-#endif
-    }
     struct warp *w = runnable(r, b);
     if (!w)
         return false;
-    run_warp(r, w, r->launch->warps == SIM_RANDOM ? 1 + (int64_t)draw(r, 200) : 20000);
+    r->run_warp(r, w, r->launch->warps == SIM_RANDOM ? 1 + (int64_t)draw(r, 200) : 20000);
     /* one that was not stopped, as it waits for others perhaps, gives way */
     int place = r->launch->warps == SIM_REVERSE ? b->n_warps - 1 - w->index : w->index;
     b->turn = w->state == RUNNING ? (place + 1) % b->n_warps : b->turn;
@@ -430,7 +427,7 @@ static bool within_limits(struct run *r) {
 }
 
 static uint32_t *block_order(struct run *r) {
-    uint32_t *order = bytes(r->n_grid * 4);
+    uint32_t *order = bytes(r, r->n_grid * 4);
     for (uint32_t i = 0; i < r->n_grid; i++)
         order[i] = r->launch->blocks == SIM_REVERSE ? (uint32_t)r->n_grid - 1 - i : i;
     if (r->launch->blocks == SIM_RANDOM)
@@ -463,8 +460,9 @@ static void run_grid(struct run *r) {
             deadlock(r, "all warps of the resident blocks wait at barriers");
         else if (r->idle > patience)
             deadlock(r, "nothing is stored and no thread ends any more");
+        else if (r->launch->limit && r->counts.instructions > r->launch->limit)
+            deadlock(r, "the launch runs for more instructions than it may");
     }
-    free(order);
 }
 
 bool sim_launch_run(struct sim_memory *memory, const struct sim_launch *launch, struct sim_reports *reports) {
@@ -479,12 +477,18 @@ bool sim_launch_run(struct sim_memory *memory, const struct sim_launch *launch, 
                 r->shared_bytes = (uint32_t)v->at - MEMORY_START + launch->dynamic_shared;
         }
     r->local_bytes = r->f->local;
+    r->run_warp = run_warp_plain;
+#ifdef SIM_FMA
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        r->run_warp = run_warp_fma;
+#endif
     r->n_blocks = launch->resident > 0 ? launch->resident : 2;
     if ((uint64_t)r->n_blocks > r->n_grid)
         r->n_blocks = (int)r->n_grid;
     r->blocks = calloc((size_t)r->n_blocks, sizeof *r->blocks);
     if (!r->blocks)
         abort();
+    r->scratch = memory_scratch(memory, scratch_size(r));
     for (int i = 0; i < r->n_blocks; i++)
         make_block(r, &r->blocks[i]);
     run_grid(r);

@@ -60,13 +60,18 @@ struct run {
     int threads;                   /* a block */
     uint32_t shared_bytes, local_bytes;
     bool stopped;
+    void (*run_warp)(struct run *, struct warp *, int64_t turn);
     struct checks *checks;
+    char *scratch; /* what is left of the launch's memory */
 };
 
 uint64_t draw(struct run *, uint64_t below);
 
 /* The seeded error of an .approx result. */
 float approximate(struct run *, int base, uint32_t bits, double exact, double relative, double absolute);
+
+/* Memory for a launch, the same from one to the next: not cleared, of whole cache lines. */
+char *memory_scratch(struct sim_memory *, size_t);
 
 /* check.c. `access` is asked before the lanes of `mask` read or write `size` bytes each: lanes that may are returned, with
  * their places in `at`. */
@@ -76,6 +81,8 @@ void checks_end(struct run *);
 void checks_block(struct run *, struct block *); /* a block begins */
 uint32_t check_access(struct run *, struct warp *, const struct op *, enum space, uint32_t mask, const uint64_t *address, int size,
                       enum access, char **at);
+/* count.c */
+void count_access(struct run *, const struct op *, enum space, uint32_t mask, const uint64_t *address, int size, bool writes);
 void check_landed(struct run *, struct warp *, const struct copy *);   /* its bytes are there */
 void check_waited(struct run *, struct warp *, const struct copy *);   /* and may be read by its thread */
 void check_barrier_arrive(struct run *, struct warp *, struct barrier *);

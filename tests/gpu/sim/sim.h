@@ -89,13 +89,24 @@ struct sim_launch {
     bool perturb;           /* .approx results are off by as much as the ISA allows, by seed */
     bool unchecked;         /* no race check (bounds and alignment stay): for measuring */
     uint64_t patience;      /* warp instructions without a store or an end until it is a deadlock; 0: 50 million */
+    uint64_t limit;         /* warp instructions in all; 0: none */
+    bool count;             /* sectors and conflicts of banks too */
+    uint8_t *ran;           /* NULL, or a byte a line of the PTX, up to n_lines: 1 where an instruction ran */
+    int n_lines;
+    struct sim_extent *touched; /* NULL, or one for each buffer: filled */
 };
 
 struct sim_counts { /* what a launch did */
     uint64_t instructions;            /* of warps */
     uint64_t read_bytes, write_bytes; /* of global memory, as asked by lanes */
     uint64_t mma, barriers;
+    /* with sim_launch.count alone */
+    uint64_t read_sectors, write_sectors;     /* of 32 bytes of global memory, each warp's access by itself */
+    uint64_t shared_accesses, shared_repeats; /* repeats: for conflicts of banks */
+    uint64_t copy_repeats;                    /* those of ldmatrix and cp.async */
 };
+/* What of a buffer was touched, as offsets; high is 0 where nothing was. */
+struct sim_extent { size_t read_low, read_high, write_low, write_high; };
 
 enum sim_check {
     SIM_BOUNDS, SIM_ALIGNMENT, SIM_DEFINED, SIM_RACE, SIM_GRID_RACE, SIM_BARRIER, SIM_MASK, SIM_DEADLOCK, SIM_ASYNC, SIM_TRAP,

@@ -44,6 +44,10 @@ static const struct rule rules[] = {
      "ld.shared.u32 %x, [mem];", 1, 64, NONE},
     {"an atomic and a read", "setp.ne.s32 %p, %t, 0; @%p bra L; st.shared.u32 [mem], 0; L: bar.sync 0; red.shared.add.u32 [mem], 1; ld.shared.u32 %x, [mem];",
      1, 64, SIM_RACE},
+    {"a volatile read and a plain write", "setp.ne.s32 %p, %t, 0; @%p bra L; st.shared.u32 [mem], 0; L: bar.sync 0; setp.lt.u32 %q, %t, 32; @%q bra M; "
+     "ld.volatile.shared.u32 %x, [mem]; M: @%p bra END; st.shared.u32 [mem], 1; END:", 1, 64, SIM_RACE},
+    {"a volatile read and a volatile write", "setp.ne.s32 %p, %t, 0; @%p bra L; st.shared.u32 [mem], 0; L: bar.sync 0; setp.lt.u32 %q, %t, 32; @%q bra M; "
+     "ld.volatile.shared.u32 %x, [mem]; M: @%p bra END; st.volatile.shared.u32 [mem], 1; END:", 1, 64, NONE},
     {"arrive orders what was before", "setp.lt.u32 %p, %t, 32; " OWN OTHER(32) "@%p bra L; bar.sync 1, 64; ld.shared.u32 %z, [%y]; bra END; "
      "L: st.shared.u32 [%x], %t; bar.arrive 1, 64; END:", 1, 64, NONE},
     {"arrive does not wait", "setp.lt.u32 %p, %t, 32; " OWN OTHER(32) "@%p bra L; st.shared.u32 [%x], %t; bar.sync 1, 64; bra END; "
@@ -242,6 +246,37 @@ static void attributes(void) {
     sim_module_free(module);
 }
 
+/* Parameters whose place is found at run time; beyond them nothing may be read. */
+static void params_by_index(void) {
+    static const char text[] =
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 k_0, .param .align 4 .b8 k_1[32])\n{\n"
+        ".reg .b64 %u, %v;\n.reg .b32 %t, %x;\nld.param.u64 %u, [k_0];\nmov.u32 %t, %tid.x;\nmov.b64 %v, k_1;\nmad.wide.u32 %v, %t, 4, %v;\n"
+        "ld.param.u32 %x, [%v+4];\nmad.wide.u32 %u, %t, 4, %u;\nst.global.u32 [%u], %x;\nret;\n}\n";
+    char error[256] = "";
+    struct { void *at; uint32_t numbers[8]; } params = {a, {10, 11, 12, 13, 14, 15, 16, 17}};
+    struct sim_module *module = sim_module_load(text, sizeof text - 1, error, sizeof error);
+    struct sim_memory *memory = sim_memory_new();
+    sim_memory_add(memory, all, sizeof all);
+    for (uint32_t n = 7; n <= 8 && module; n++) {
+        static struct sim_reports reports;
+        memset(&reports, 0, sizeof reports);
+        struct sim_launch l = {.function = sim_function_find(module, "k"), .grid = {1, 1, 1}, .block = {n, 1, 1}, .params = &params,
+                               .params_size = sizeof params};
+        bool ran = sim_launch_run(memory, &l, &reports);
+        uint32_t last = 0;
+        memcpy(&last, a + 24, 4);
+        if (!ran || last != 17 || reports.n != (n == 8) || (reports.n && reports.report[0].check != SIM_BOUNDS)) {
+            printf("parameters of %u threads: %u, %d reports\n", n, last, reports.n);
+            failures++;
+        }
+    }
+    if (!module) {
+        printf("%s\n", error);
+        failures++;
+    }
+    sim_memory_free(memory), sim_module_free(module);
+}
+
 /* What a launch must be. */
 static void launch_limits(void) {
     static const struct { uint32_t block, shared; size_t params; bool runs; } limits[] = {
@@ -261,6 +296,50 @@ static void launch_limits(void) {
         }
     }
     sim_memory_free(memory), sim_module_free(module);
+}
+
+/* What accesses cost, and what of a buffer they touch. */
+static void counts(void) {
+    static const struct { const char *name, *body; uint64_t read, write, accesses, repeats, copies; } costs[] = {
+        {"words in a row", PLACE "ld.global.u32 %x, [%u]; st.global.u32 [%u+256], %x;", 4, 4, 0, 0, 0},
+        {"words in a row, not from a sector on", PLACE "ld.global.u32 %x, [%u+4];", 5, 0, 0, 0, 0},
+        {"a word of each sector", "mad.wide.u32 %u, %t, 32, %a; ld.global.u32 %x, [%u];", 32, 0, 0, 0, 0},
+        {"vectors in a row", "mad.wide.u32 %u, %t, 16, %a; ld.global.v4.u32 {%x, %y, %z, %w}, [%u];", 16, 0, 0, 0, 0},
+        {"one word", "ld.global.u32 %x, [%a];", 1, 0, 0, 0, 0},
+        {"a row of banks", OWN "st.shared.u32 [%x], %t;", 0, 0, 1, 0, 0},
+        {"one bank", "mov.u32 %w, mem; mad.lo.u32 %x, %t, 128, %w; st.shared.u32 [%x], %t;", 0, 0, 1, 31, 0},
+        {"a column of 33", "mov.u32 %w, mem; mad.lo.u32 %x, %t, 132, %w; add.u32 %x, %x, -132; setp.eq.s32 %p, %t, 0; @%p mov.b32 %x, %w; "
+         "@!%p st.shared.u32 [%x+4], %t;", 0, 0, 1, 0, 0},
+        {"vectors", "mov.u32 %w, mem; mad.lo.u32 %x, %t, 16, %w; st.shared.v4.u32 [%x], {%t, %t, %t, %t};", 0, 0, 4, 0, 0},
+        {"ldmatrix of rows of 128 bytes", "mov.u32 %w, mem; mad.lo.u32 %x, %t, 128, %w; st.shared.v4.u32 [%x], {%t, %t, %t, %t}; bar.sync 0; "
+         "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%y, %z, %w, %c}, [%x];", 0, 0, 8, 56, 28},
+    };
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++) {
+        static struct sim_reports reports;
+        struct sim_extent touched[2];
+        struct rule rule = {costs[i].name, costs[i].body, 1, 32, NONE};
+        launch(&rule, (struct sim_launch){.count = true, .touched = touched}, &reports);
+        const struct sim_counts *c = &reports.counts;
+        if (reports.n || c->read_sectors != costs[i].read || c->write_sectors != costs[i].write || c->shared_accesses != costs[i].accesses ||
+            c->shared_repeats != costs[i].repeats || c->copy_repeats != costs[i].copies) {
+            printf("%s: %llu and %llu sectors, %llu accesses, %llu and %llu repeats, %d reports\n", costs[i].name, (unsigned long long)c->read_sectors,
+                   (unsigned long long)c->write_sectors, (unsigned long long)c->shared_accesses, (unsigned long long)c->shared_repeats,
+                   (unsigned long long)c->copy_repeats, reports.n);
+            failures++;
+        }
+        if (i == 0 && (touched[0].read_low != 0 || touched[0].read_high != 128 || touched[0].write_low != 256 || touched[0].write_high != 384 ||
+                       touched[1].read_high || touched[1].write_high || c->read_bytes != 128 || c->write_bytes != 128)) {
+            printf("%s: touched %zu to %zu, %zu to %zu\n", costs[i].name, touched[0].read_low, touched[0].read_high, touched[0].write_low,
+                   touched[0].write_high);
+            failures++;
+        }
+    }
+    static const struct rule endless = {"", "AGAIN: st.global.u32 [%a], 1; bra AGAIN;", 1, 1, SIM_DEADLOCK};
+    static struct sim_reports reports;
+    if (launch(&endless, (struct sim_launch){.limit = 100000}, &reports) || reports.n != 1 || reports.report[0].check != SIM_DEADLOCK) {
+        printf("a launch without end is not stopped\n");
+        failures++;
+    }
 }
 
 /* The same seed gives the same run; that of atomics' order differs by seed. */
@@ -295,8 +374,10 @@ int main(void) {
     says();
     load_errors();
     attributes();
+    params_by_index();
     launch_limits();
     seeds();
+    counts();
     printf("%zu rules: %s\n", sizeof rules / sizeof *rules, failures ? "some fail" : "all right");
     return failures != 0;
 }

@@ -4,12 +4,16 @@
  *     test_kernels FOLDER           FOLDER: of the fixtures
  *     test_kernels FOLDER --speed   how fast the interpreter is
  */
+#include "mutants.h"
 #include "numbers.h"
 #include "sim.h"
 
 #include <stdlib.h>
 #include <time.h>
 
+#ifndef SIM_SAMPLE
+#define SIM_SAMPLE 0 /* 1: mutants of one architecture, where sanitizers make them slow */
+#endif
 static int failures;
 static const char *folder;
 #define CHECK(what, ...)                                                                                                       \
@@ -68,13 +72,13 @@ static char *edited(char *text, struct edit e) {
 
 /* ---- a kernel with its inputs ---- */
 
-enum { MOST = 4 };
+enum { MOST = 5 };
 struct task {
     const char *kernel;
     int n[3]; /* sizes, by kernel */
-    float *buffer[MOST], *right;
-    size_t size[MOST], n_right; /* bytes; results compared, of buffer[0] */
-    double tolerance;
+    float *buffer[MOST], *right, *right_too;
+    size_t size[MOST], n_right, n_right_too; /* bytes; results compared, of buffer[0] and of buffer[1] */
+    double tolerance, tolerance_too;
     struct sim_buffer declared[MOST];
     int n_buffers;
     char params[64];
@@ -198,10 +202,53 @@ static void ticket(struct task *t) {
     t->tolerance = 1e-5;
 }
 
+static uint16_t *make_bf16(struct task *t, const char *name, int n) {
+    uint16_t *x = make(t, name, (size_t)n * 2, SIM_READ);
+    for (int i = 0; i < n; i++)
+        x[i] = (uint16_t)bf16_nearest(2 * value((uint32_t)(i + 1000 * t->n_buffers)));
+    return x;
+}
+static void attention(struct task *t) {
+    enum { D = 32 };
+    int s = t->n[0], heads = t->n[1];
+    float scale = 1.44269504f / sqrtf(D);
+    make(t, "o", (size_t)(heads * s * D) * 4, SIM_WRITE), make(t, "lse", (size_t)(heads * s) * 4, SIM_WRITE);
+    uint16_t *q = make_bf16(t, "q", heads * s * D), *k = make_bf16(t, "k", heads * s * D), *v = make_bf16(t, "v", heads * s * D);
+    for (int i = 0; i < 5; i++)
+        pointer(t, i);
+    param(t, &s, 4), param(t, &scale, 4);
+    t->grid[0] = (uint32_t)(s + 63) / 64, t->grid[1] = (uint32_t)heads, t->block[0] = 128;
+    expected(t, (size_t)(heads * s * D));
+    t->n_right_too = (size_t)(heads * s);
+    t->right_too = calloc(t->n_right_too, sizeof *t->right_too);
+    double *p = calloc((size_t)s, sizeof *p);
+    if (!p || !t->right_too)
+        exit(1);
+    for (int row = 0; row < heads * s; row++) {
+        int first = row / s * s, n = row - first + 1;
+        double sum = 0, o[D] = {0};
+        for (int j = 0; j < n; j++) {
+            double x = 0;
+            for (int d = 0; d < D; d++)
+                x += (double)bf16_value(q[row * D + d]) * (double)bf16_value(k[(first + j) * D + d]);
+            sum += p[j] = exp2(x * (double)scale);
+        }
+        for (int j = 0; j < n; j++)
+            for (int d = 0; d < D; d++)
+                o[d] += p[j] / sum * (double)bf16_value(v[(first + j) * D + d]);
+        for (int d = 0; d < D; d++)
+            t->right[row * D + d] = (float)o[d];
+        t->right_too[row] = (float)log(sum);
+    }
+    free(p);
+    t->tolerance = 8e-3; /* the weights are rounded to bf16 */
+    t->tolerance_too = 1e-5;
+}
+
 static struct task task_of(const char *kernel, int a, int b, int c) {
     struct task t = {.kernel = kernel, .n = {a, b, c}, .grid = {1, 1, 1}, .block = {1, 1, 1}};
     static const struct { const char *name; void (*make)(struct task *); } makers[] = {
-        {"saxpy", saxpy}, {"rows", rows}, {"transpose", transpose}, {"matmul", matmul}, {"math", math}, {"ticket", ticket}};
+        {"saxpy", saxpy}, {"rows", rows}, {"transpose", transpose}, {"matmul", matmul}, {"math", math}, {"ticket", ticket}, {"attention", attention}};
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
         if (strcmp(makers[i].name, kernel) == 0)
             makers[i].make(&t);
@@ -210,7 +257,7 @@ static struct task task_of(const char *kernel, int a, int b, int c) {
 static void task_free(struct task *t) {
     for (int i = 0; i < t->n_buffers; i++)
         free(t->buffer[i]);
-    free(t->right);
+    free(t->right), free(t->right_too);
 }
 
 static bool run(struct task *t, const char *text, struct sim_launch how, struct sim_reports *reports) {
@@ -235,11 +282,14 @@ static bool run(struct task *t, const char *text, struct sim_launch how, struct 
 }
 
 /* NaN fails it. */
-static bool is_right(const struct task *t) {
-    for (size_t i = 0; i < t->n_right; i++)
-        if (!(fabs((double)t->buffer[0][i] - (double)t->right[i]) <= t->tolerance * (1 + fabs((double)t->right[i]))))
+static bool near(const float *x, const float *right, size_t n, double tolerance) {
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)x[i] - (double)right[i]) <= tolerance * (1 + fabs((double)right[i]))))
             return false;
     return true;
+}
+static bool is_right(const struct task *t) {
+    return near(t->buffer[0], t->right, t->n_right, t->tolerance) && near(t->buffer[1], t->right_too, t->n_right_too, t->tolerance_too);
 }
 
 static const int architectures[] = {80, 90, 100};
@@ -266,34 +316,76 @@ static void right(const char *kernel, int a, int b, int c) {
         }
 }
 
-/* A mutant is caught if any order has a report of the check in any order, or in every one. */
+/* In how many orders of three a mutant has a report of the check. A barrier that is gone may let a copy be touched too. */
+static int orders_that_find(struct task (*make)(void), int architecture, struct edit edit, enum sim_check check) {
+    int times = 0;
+    for (int k = 0; k < 3; k++) {
+        struct task t = make();
+        static struct sim_reports reports;
+        memset(&reports, 0, sizeof reports);
+        char *text = edited(text_of(t.kernel, architecture), edit);
+        struct sim_launch how = orders[k];
+        how.patience = 1000000;
+        run(&t, text, how, &reports);
+        bool found = false;
+        for (int n = 0; n < reports.n; n++)
+            found |= reports.report[n].check == check || (check == SIM_RACE && reports.report[n].check == SIM_ASYNC);
+        times += found;
+        free(text), task_free(&t);
+    }
+    return times;
+}
+/* Caught in some order, or in every one. */
 static void caught(const char *what, struct task (*make)(void), struct edit edit, enum sim_check check, bool every_order) {
     for (int i = 0; i < 3; i++) {
-        int times = 0;
-        for (int k = 0; k < 3; k++) {
-            struct task t = make();
-            static struct sim_reports reports;
-            memset(&reports, 0, sizeof reports);
-            char *text = edited(text_of(t.kernel, architectures[i]), edit);
-            struct sim_launch how = orders[k];
-            how.patience = 1000000;
-            run(&t, text, how, &reports);
-            bool found = false;
-            for (int n = 0; n < reports.n; n++)
-                found |= reports.report[n].check == check;
-            if (!found && reports.n && every_order)
-                sim_report_print(&reports.report[0], stdout);
-            times += found;
-            free(text), task_free(&t);
-        }
+        int times = orders_that_find(make, architectures[i], edit, check);
         CHECK(every_order ? times == 3 : times > 0, "%s, sm_%d: caught in %d orders of 3 as %s", what, architectures[i], times,
               sim_check_name(check));
+    }
+}
+/* Every mutant of a line that runs is shown: those of barriers, waits, fences, accesses and masks by the check that is meant, those
+ * without a guard by any, or by wrong numbers, but for some whose guard only saves time. */
+static void all_caught(struct task (*make)(void)) {
+    for (int i = SIM_SAMPLE ? 2 : 0; i < 3; i++) {
+        static uint8_t ran[4096];
+        static struct sim_reports reports;
+        struct sim_mutant about;
+        struct task t = make();
+        char *text = text_of(t.kernel, architectures[i]), *mutant;
+        memset(ran, 0, sizeof ran), memset(&reports, 0, sizeof reports);
+        run(&t, text, (struct sim_launch){.ran = ran, .n_lines = sizeof ran}, &reports);
+        const char *kernel = t.kernel;
+        task_free(&t);
+        int survivors = 0, guards = 0;
+        for (int n = 0; (mutant = sim_mutant(text, n, &about)); n++) {
+            bool found = !ran[about.line];
+            guards += !found && !about.caught_by;
+            for (int k = 0; k < 3 && !found; k++) {
+                t = make();
+                struct sim_launch how = orders[k];
+                how.patience = 100000, how.limit = 3000000;
+                memset(&reports, 0, sizeof reports);
+                bool ended = run(&t, mutant, how, &reports);
+                found = !about.caught_by && (!ended || reports.n || !is_right(&t));
+                for (int r = 0; r < reports.n; r++)
+                    found |= about.caught_by >> reports.report[r].check & 1;
+                task_free(&t);
+            }
+            survivors += !found && !about.caught_by;
+            CHECK(found || !about.caught_by, "%s, sm_%d: a mutant survives: %s", kernel, architectures[i], about.what);
+            if (!found && getenv("SURVIVORS"))
+                printf("%s, sm_%d: %s\n", kernel, architectures[i], about.what);
+            free(mutant);
+        }
+        CHECK(survivors * 2 <= guards, "%s, sm_%d: %d of %d mutants without a guard survive", kernel, architectures[i], survivors, guards);
+        free(text);
     }
 }
 static struct task small_rows(void) { return task_of("rows", 3, 300, 0); }
 static struct task small_transpose(void) { return task_of("transpose", 40, 70, 0); }
 static struct task small_matmul(void) { return task_of("matmul", 40, 64, 224); }
 static struct task small_ticket(void) { return task_of("ticket", 3000, 7, 0); }
+static struct task small_attention(void) { return task_of("attention", 200, 1, 0); }
 static struct task small_saxpy(void) { return task_of("saxpy", 1030, 0, 0); }
 
 static struct task wrong(struct task t, int n, uint32_t grid) {
@@ -318,18 +410,73 @@ static void mutants(void) {
     caught("rows with a shuffle of half a warp", small_rows, (struct edit){"", "31, -1;", "31, 65535;"}, SIM_MASK, true);
     caught("ticket without its first fence", small_ticket, (struct edit){"", "membar.gl;", ""}, SIM_GRID_RACE, false);
     caught("ticket without its second fence", small_ticket, (struct edit){"atom", "membar.gl;", ""}, SIM_GRID_RACE, false);
-    for (int i = 0; i < 2; i++)
-        caught("ticket without a bar.sync", small_ticket, (struct edit){"", "bar.sync \t0;", "", i}, SIM_RACE, false);
     caught("matmul whose last wait is gone", small_matmul, (struct edit){"", "cp.async.wait_group 0;", "", -1}, SIM_ASYNC, true);
-    char *text = text_of("matmul", 80);
-    for (int i = 0; i < places(text, "bar.sync"); i++)
-        caught("matmul without a bar.sync", small_matmul, (struct edit){"", "bar.sync \t0;", "", i}, SIM_RACE, false);
-    for (int i = 0; i < places(text, "wait_group 1"); i++) {
-        caught("matmul without a wait", small_matmul, (struct edit){"", "cp.async.wait_group 1;", "", i}, SIM_ASYNC, true);
-        caught("matmul that waits for too few", small_matmul, (struct edit){"", "cp.async.wait_group 1;", "cp.async.wait_group 2;", i},
-               SIM_ASYNC, true);
+    static struct task (*const all[])(void) = {small_saxpy, small_rows, small_transpose, small_ticket, small_matmul, small_attention};
+    for (int i = 0; i < 6; i++)
+        all_caught(all[i]);
+}
+
+/* ---- rubbish ---- */
+
+static uint32_t random_below(uint32_t *state, uint32_t n) { return (*state = *state * 1664525 + 1013904223) / 65536 % n; }
+static char *nth_line(char *text, uint32_t n) {
+    char *at = text;
+    while (n--)
+        at = strchr(at, '\n') + 1;
+    return at;
+}
+/* A line is taken away, or written once more elsewhere; a digit is another; the end is cut. */
+static void damage(char *text, uint32_t *state) {
+    uint32_t lines = (uint32_t)places(text, "\n"), size = (uint32_t)strlen(text);
+    if (!lines)
+        return;
+    char *line = nth_line(text, random_below(state, lines)), *end = strchr(line, '\n');
+    uint32_t length = (uint32_t)(end - line) + 1;
+    switch (random_below(state, 8)) {
+    case 0: case 1: memset(line, ' ', length - 1); break;
+    case 2: text[random_below(state, size)] = 0; break;
+    case 3: case 4: {
+        char copy[4096];
+        if (length > sizeof copy)
+            break;
+        memcpy(copy, line, length);
+        char *to = nth_line(text, random_below(state, lines));
+        memmove(to + length, to, strlen(to) + 1);
+        memcpy(to, copy, length);
+        break;
     }
-    free(text);
+    default:
+        for (char *at = line; at < end; at++)
+            if (*at >= '0' && *at <= '9' && random_below(state, 3) == 0) {
+                *at = (char)('0' + random_below(state, 10));
+                break;
+            }
+    }
+}
+/* Whatever the text, the host is safe: it is refused, or runs, with reports perhaps. */
+static void survives(int count) {
+    static struct task (*const all[])(void) = {small_saxpy, small_rows, small_transpose, small_ticket, small_matmul, small_attention};
+    int refused = 0, ran = 0;
+    for (int i = 0; i < count; i++) {
+        uint32_t state = (uint32_t)i * 7919 + 1;
+        char error[256];
+        struct task t = all[i % 6]();
+        char *text = text_of(t.kernel, architectures[i / 6 % 3]);
+        for (uint32_t n = 1 + random_below(&state, 3); n; n--)
+            damage(text, &state);
+        struct sim_module *module = sim_module_load(text, strlen(text), error, sizeof error);
+        refused += !module;
+        if (module && sim_function_find(module, t.kernel)) {
+            static struct sim_reports reports;
+            memset(&reports, 0, sizeof reports);
+            struct sim_launch how = orders[random_below(&state, 3)];
+            how.patience = 20000, how.limit = 60000, how.seed = state;
+            run(&t, text, how, &reports);
+            ran++;
+        }
+        sim_module_free(module), free(text), task_free(&t);
+    }
+    CHECK(refused && ran, "%d of %d damaged texts are refused, %d run", refused, count, ran);
 }
 
 /* ---- speed ---- */
@@ -354,6 +501,25 @@ static void speed(const char *kernel, int a, int b, int c, double work, const ch
     }
 }
 
+/* What a launch costs by itself. */
+static void launches(const char *kernel, int a, int b, int c, int n) {
+    struct task t = task_of(kernel, a, b, c);
+    char error[256], *text = text_of(kernel, 80);
+    static struct sim_reports reports;
+    struct sim_module *module = sim_module_load(text, strlen(text), error, sizeof error);
+    struct sim_memory *memory = sim_memory_new();
+    for (int i = 0; i < t.n_buffers; i++)
+        sim_memory_add(memory, t.buffer[i], t.size[i]), sim_memory_define(memory, t.buffer[i], t.size[i], true);
+    struct sim_launch how = {.function = sim_function_find(module, kernel), .dynamic_shared = t.dynamic, .params = t.params,
+                             .params_size = t.params_size, .buffers = t.declared, .n_buffers = t.n_buffers};
+    memcpy(how.grid, t.grid, sizeof how.grid), memcpy(how.block, t.block, sizeof how.block);
+    double start = now();
+    for (int i = 0; i < n; i++)
+        sim_launch_run(memory, &how, &reports);
+    printf("%s (%d, %d, %d): %.0f us a launch\n", kernel, a, b, c, (now() - start) / n * 1e6);
+    sim_memory_free(memory), sim_module_free(module), free(text), task_free(&t);
+}
+
 int main(int n, char **arguments) {
     if (n < 2)
         return 2;
@@ -362,7 +528,9 @@ int main(int n, char **arguments) {
         speed("saxpy", 1 << 22, 0, 0, 1 << 22, "Melem/s");
         speed("rows", 1024, 4096, 0, 1024 * 4096, "Melem/s");
         speed("transpose", 1024, 1024, 0, 1024 * 1024, "Melem/s");
+        speed("attention", 512, 4, 0, 4.0 * 32 * 512 * 512 / 2 * 4, "MFLOP/s");
         speed("matmul", 256, 256, 256, 2.0 * 256 * 256 * 256, "MFLOP/s");
+        launches("saxpy", 1, 0, 0, 2000), launches("matmul", 32, 32, 32, 500), launches("attention", 64, 1, 0, 200);
         return 0;
     }
     static const int sizes[] = {1, 31, 33, 1030, 4096};
@@ -371,9 +539,11 @@ int main(int n, char **arguments) {
     right("rows", 3, 1, 0), right("rows", 2, 257, 0), right("rows", 2, 5000, 0);
     right("transpose", 1, 1, 0), right("transpose", 40, 70, 0);
     right("matmul", 32, 32, 32), right("matmul", 40, 64, 160);
+    right("attention", 1, 1, 0), right("attention", 100, 2, 0);
     right("math", 300, 0, 0);
     right("ticket", 1000, 1, 0), right("ticket", 3000, 7, 0);
     mutants();
+    survives(300);
     if (!failures)
         printf("all right\n");
     return failures != 0;
