@@ -13,6 +13,8 @@
 #define PASTE_(a, b) a##_##b
 #define PASTE(a, b) PASTE_(a, b)
 
+typedef double four __attribute__((vector_size(32), may_alias));
+
 /* What the registers of a row hold: n numbers a lane. */
 static void factors(int type, const uint32_t *row, double to[LANES][4]) {
     for (int l = 0; l < LANES && type == BF16; l++)
@@ -30,7 +32,7 @@ void PASTE(run_mma, VARIANT)(struct run *r, struct warp *w, const struct op *op)
     const int32_t *o = r->f->operands + op->operands;
     int k = op->vector, type = op->from, n = type == TF32 ? 1 : type == F16 || type == BF16 ? 2 : 4;
     int n_c = op->type == F32 ? 4 : 2, n_a = k == 4 * n ? 2 : 4;
-    double a[16][32], b[32][8], c[16][8], part[LANES][4];
+    double a[16][32], b[32][8] __attribute__((aligned(32))), c[16][8] __attribute__((aligned(32))), part[LANES][4];
     for (int reg = 0; reg < n_a; reg++) {
         factors(type, w->file + o[n_c + reg], part);
         for (int lane = 0; lane < LANES; lane++)
@@ -49,12 +51,12 @@ void PASTE(run_mma, VARIANT)(struct run *r, struct warp *w, const struct op *op)
             c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2] = n_c == 4 ? float_of(w->file[rows[i] + lane])
                                                                      : f16_value(w->file[rows[i / 2] + lane] >> i % 2 * 16 & 0xffff);
     for (int i = 0; i < 16; i++) {
-        double sum[8];
-        memcpy(sum, c[i], sizeof sum);
-        for (int l = 0; l < k; l++)
-            for (int j = 0; j < 8; j++)
-                sum[j] += a[i][l] * b[l][j];
-        memcpy(c[i], sum, sizeof sum);
+        four *sum = (four *)c[i], left = sum[0], right = sum[1];
+        for (int l = 0; l < k; l++) {
+            const four *row = (const four *)b[l];
+            left += a[i][l] * row[0], right += a[i][l] * row[1];
+        }
+        sum[0] = left, sum[1] = right;
     }
     for (int lane = 0; lane < LANES; lane++)
         for (int h = 0; h < 2; h++) {

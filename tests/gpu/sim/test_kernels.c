@@ -363,7 +363,7 @@ static void all_caught(struct task (*make)(void)) {
             for (int k = 0; k < 3 && !found; k++) {
                 t = make();
                 struct sim_launch how = orders[k];
-                how.patience = 100000, how.limit = 3000000;
+                how.patience = 30000, how.limit = 300000;
                 memset(&reports, 0, sizeof reports);
                 bool ended = run(&t, mutant, how, &reports);
                 found = !about.caught_by && (!ended || reports.n || !is_right(&t));
