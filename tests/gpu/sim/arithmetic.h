@@ -226,15 +226,17 @@ static __attribute__((noinline)) float to_float(double x, int round) {
 static __attribute__((noinline)) double whole_to_float(int64_t x, bool is_unsigned, bool single, int round) {
     if (round == RN && single)
         return is_unsigned ? (double)(float)(uint64_t)x : (double)(float)x;
-    volatile int64_t from = x;
+    /* As signed numbers: what compilers make of unsigned ones is not meant for every rounding. The bit that goes is kept. */
+    bool halved = is_unsigned && x < 0;
+    volatile int64_t from = halved ? (int64_t)((uint64_t)x >> 1 | ((uint64_t)x & 1)) : x;
     fesetround(directions[round]);
     volatile double to;
     if (single)
-        to = is_unsigned ? (float)(uint64_t)from : (float)from;
+        to = (float)from;
     else
-        to = is_unsigned ? (double)(uint64_t)from : (double)from;
+        to = (double)from;
     fesetround(FE_TONEAREST);
-    return to;
+    return halved ? to * 2 : to;
 }
 static uint32_t to_small(int type, double x, int round) {
     switch (type) {
