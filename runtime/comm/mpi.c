@@ -448,6 +448,8 @@ static dtm_comm *join(int rank, int size, dtm_status *status) {
     return NULL;
 }
 
+static void finalize(void) { MPI_Finalize(); }
+
 bool dtm_comm_open_mpi(int *argc, char ***argv, dtm_comm **out, dtm_status *status) {
     int given = 0, rank = 0, size = 1;
     *out = NULL;
@@ -455,7 +457,7 @@ bool dtm_comm_open_mpi(int *argc, char ***argv, dtm_comm **out, dtm_status *stat
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (given < MPI_THREAD_SERIALIZED) {
-        MPI_Finalize(); /* all ranks find it */
+        atexit(finalize); /* all ranks find it; mpirun may not pass on what is written after that */
         return dtm_status_fail(status, "this MPI library does not work in a program that calls it from several threads");
     }
     *out = join(rank, size, status);
