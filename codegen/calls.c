@@ -55,8 +55,9 @@ static dtm_placed place(caller *c, uint32_t index, int64_t *at) {
     int from = dtm_type_dim_index(type, last), to = type->rank - 1;
     for (int i = from; i < to; i++) packed->dims[i] = type->dims[i + 1], packed->layout[i] = type->layout[i + 1];
     packed->dims[to] = last, packed->layout[to] = type->layout[from];
+    packed->dtype = DTM_F32;
     dtm_placed made = {packed, dtm_buffer_packed(g, packed, *at)};
-    *at += dtm_storage_round(dtm_local_bytes_max(g->module, dtm_value_get(g->module, v)->type));
+    *at += dtm_storage_round(dtm_packed_bytes(g->module, v));
     return made;
 }
 

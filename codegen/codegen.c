@@ -306,6 +306,10 @@ static void lower_timeline(dtm_generator *g, dtm_op op) {
 static void lower_input(dtm_generator *g, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module_of(g), op);
     const dtm_type_data *type = dtm_value_type(module_of(g), data->results[0]);
+    if (dtm_dtype_is_half((dtm_dtype)type->dtype)) {
+        dtm_unsupported(g, op, "in bf16 or f16");
+        return;
+    }
     dtm_plan_input input;
     memset(&input, 0, sizeof input);
     input.name = text_of(g, data->attributes.name);
@@ -472,25 +476,9 @@ static void put_in_front(dtm_generator *g) {
     g->n_instructions += before;
 }
 
-/* The first operator that has to do with a value of half of f32, which no kernel knows. */
-static bool refuse_halves(dtm_generator *g) {
-    dtm_op_list ops = dtm_ops_in_order(module_of(g), g->arena);
-    for (size_t i = 0; i < ops.count; i++) {
-        const dtm_op_data *op = dtm_op_get(module_of(g), ops.items[i]);
-        for (uint32_t k = 0; k < op->n_results; k++) {
-            dtm_dtype dtype = (dtm_dtype)dtm_value_type(module_of(g), op->results[k])->dtype;
-            if (dtype != DTM_F16 && dtype != DTM_BF16) continue;
-            dtm_unsupported(g, ops.items[i], "in bf16 or f16");
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The plan of one module; kernels and inputs go on from those of an earlier one. */
 static void generate(dtm_generator *g, dtm_module *module) {
     g->module = module;
-    if (refuse_halves(g)) return;
     g->stored = dtm_stored(module, g->arena);
     g->buffer_of = dtm_arena_alloc(g->arena, module->n_values * sizeof *g->buffer_of);
     g->weight_of = dtm_arena_alloc(g->arena, module->n_values * sizeof *g->weight_of);

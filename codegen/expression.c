@@ -1,4 +1,4 @@
-/* Elementwise operators as C expressions. Values of f32 are float, of i32 int32_t, of u8 and bool int. Those that need
+/* Elementwise operators as C expressions. Values of floating point are float, of i32 int32_t, of u8 and bool int. Those that need
  * more than their operands (positions, dropout, cross_entropy_backward) are nest.c's. */
 #include "codegen/generator.h"
 
@@ -14,8 +14,18 @@ const char *dtm_c_type(dtm_dtype dtype) {
     }
 }
 
+const char *dtm_c_loaded(dtm_arena *arena, dtm_dtype dtype, const char *element) {
+    const char *form = dtype == DTM_BF16 ? "dtm_of_bf16(%s)" : dtype == DTM_F16 ? "dtm_of_f16(%s)" : "%s";
+    return dtm_arena_printf(arena, form, element);
+}
+
+const char *dtm_c_stored(dtm_arena *arena, dtm_dtype dtype, const char *number) {
+    if (dtm_dtype_is_half(dtype)) return dtm_arena_printf(arena, dtype == DTM_BF16 ? "dtm_to_bf16(%s)" : "dtm_to_f16(%s)", number);
+    return dtm_arena_printf(arena, "(%s)%s", dtm_c_type(dtype), number);
+}
+
 void dtm_c_number(dtm_dtype dtype, double number, dtm_text *out) {
-    if (dtype != DTM_F32) {
+    if (!dtm_dtype_is_float(dtype)) {
         dtm_text_printf(out, number < 0 ? "(%lld)" : "%lld", (long long)number);
         return;
     }
@@ -94,7 +104,7 @@ static form form_of(dtm_op_kind kind) {
 
 static const char *cast_form(dtm_dtype from, dtm_dtype to) {
     if (to == DTM_BOOL) return "%1 != 0";
-    if (to == DTM_F32) return from == DTM_F32 ? "%1" : "(float)%1";
+    if (dtm_dtype_is_float(to)) return dtm_dtype_is_float(from) ? "%1" : "(float)%1";
     if (to == DTM_I32) return from == DTM_I32 ? "%1" : "(int32_t)%1";
     return "(uint8_t)%1";
 }
@@ -104,7 +114,7 @@ bool dtm_expression(const dtm_module *module, dtm_op op, const char *const *oper
     if (!data->n_operands || !data->n_results) return false;
     dtm_dtype from = (dtm_dtype)dtm_value_type(module, data->operands[0])->dtype;
     form known = form_of(data->kind);
-    const char *text = from != DTM_F32 && known.integers ? known.integers : known.floats;
+    const char *text = !dtm_dtype_is_float(from) && known.integers ? known.integers : known.floats;
     if (data->kind == DTM_OP_CAST) text = cast_form(from, (dtm_dtype)dtm_value_type(module, data->results[0])->dtype);
     if (!text) return false;
     for (; *text; text++) {

@@ -153,6 +153,9 @@ void dtm_emit_transposed(dtm_generator *g, dtm_op op, dtm_placed from, dtm_place
 /* Writes an elementwise operator as a C expression of its operands' expressions. False: it is none. */
 bool dtm_expression(const dtm_module *module, dtm_op op, const char *const *operands, dtm_text *out);
 const char *dtm_c_type(dtm_dtype dtype); /* of an element in memory */
+/* An element of that in a register, where halves of f32 are float; and a number as it is stored. */
+const char *dtm_c_loaded(dtm_arena *arena, dtm_dtype dtype, const char *element);
+const char *dtm_c_stored(dtm_arena *arena, dtm_dtype dtype, const char *number);
 void dtm_c_number(dtm_dtype dtype, double number, dtm_text *out);
 
 /* ---- writing ---- */

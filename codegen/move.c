@@ -173,7 +173,8 @@ void dtm_lower_scatter(dtm_generator *g, dtm_op op) {
         if (i == last) line(&m, depth, "#pragma omp simd");
         line(&m, depth++, dtm_arena_printf(arena, "for (int64_t i%u = 0; i%u < %s; i%u++) {", dy->dims[i], dy->dims[i], dim_size(&m, dy, i), dy->dims[i]));
     }
-    line(&m, depth, dtm_arena_printf(arena, "b2[%s] %s b1[%s];", address(&m, out, &index, 1), dtm_fault(27) ? "=" : "+=", address(&m, dy, NULL, 0)));
+    line(&m, depth, dtm_arena_printf(arena, "b2[%s] %s %s;", address(&m, out, &index, 1), dtm_fault(27) ? "=" : "+=",
+                                     dtm_c_loaded(arena, (dtm_dtype)dy->dtype, dtm_arena_printf(arena, "b1[%s]", address(&m, dy, NULL, 0)))));
     while (depth > before) line(&m, --depth, "}");
     while (depth > 1) line(&m, --depth, "}");
     finish_kernel(&m, "scatter", "64", DTM_PLAN_LOOKUP, values, 3);
@@ -253,7 +254,10 @@ void dtm_emit_transposed(dtm_generator *g, dtm_op op, dtm_placed from, dtm_place
     mover m = begin(g, op);
     open_with_types(&m, (const dtm_type_data *[]){from.type, to.type}, 2);
     int depth = open_loops(&m, to.type);
-    line(&m, depth, dtm_arena_printf(g->arena, "b1[%s] = b0[%s];", address(&m, to.type, NULL, 0), address(&m, from.type, NULL, 0)));
+    const char *element = dtm_arena_printf(g->arena, "b0[%s]", address(&m, from.type, NULL, 0));
+    if (from.type->dtype != to.type->dtype)
+        element = dtm_c_stored(g->arena, (dtm_dtype)to.type->dtype, dtm_c_loaded(g->arena, (dtm_dtype)from.type->dtype, element));
+    line(&m, depth, dtm_arena_printf(g->arena, "b1[%s] = %s;", address(&m, to.type, NULL, 0), element));
     close_loops(&m, to.type);
     finish_with_buffers(&m, "transpose", units(&m, to.type), DTM_PLAN_MOVEMENT, (uint32_t[]){from.buffer, to.buffer}, 2);
 }

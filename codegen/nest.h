@@ -93,6 +93,7 @@ const char *nest_inner_expression(const nest_writer *w); /* elements of a row */
 const char *nest_identity(const dtm_op_data *op, dtm_dtype dtype); /* what a reduction begins with */
 void nest_accumulate(nest_writer *w, const dtm_op_data *op, const char *into, const char *x);
 const char *nest_finished(nest_writer *w, int i, const char *total); /* the mean's division */
+const char *nest_rounded(nest_writer *w, dtm_dtype dtype, const char *number); /* in a register, to a dtype */
 void nest_open_loop(nest_writer *w, int loop, const char *begin, const char *end);
 void nest_close_block(nest_writer *w);
 /* i0, i1, .. of the unit's loops from the flat number `u`, but for loop `except`. */

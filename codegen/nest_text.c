@@ -25,11 +25,11 @@ static const dtm_type_data *type_of(const nest_writer *w, dtm_value v) { return 
 
 const char *nest_identity(const dtm_op_data *op, dtm_dtype dtype) {
     if (op->kind != DTM_OP_REDUCE_MAX) return "0";
-    return dtype == DTM_F32 ? "-INFINITY" : dtype == DTM_I32 ? "INT32_MIN" : "0";
+    return dtm_dtype_is_float(dtype) ? "-INFINITY" : dtype == DTM_I32 ? "INT32_MIN" : "0";
 }
 
 static const char *total_type(const dtm_op_data *op, dtm_dtype dtype) {
-    return op->kind == DTM_OP_REDUCE_MAX ? nest_register_type(dtype) : dtype == DTM_F32 ? "double" : "int64_t";
+    return op->kind == DTM_OP_REDUCE_MAX ? nest_register_type(dtype) : dtm_dtype_is_float(dtype) ? "double" : "int64_t";
 }
 
 void nest_accumulate(nest_writer *w, const dtm_op_data *op, const char *into, const char *x) {
@@ -45,8 +45,8 @@ const char *nest_finished(nest_writer *w, int i, const char *total) {
     for (int k = 0; op->kind == DTM_OP_MEAN && k < op->attributes.n_over; k++)
         count *= (double)(dtm_fault(13) ? dtm_block_max(module_of(w), type_of(w, op->operands[0]), dtm_type_dim_index(type_of(w, op->operands[0]), op->attributes.over[k]))
                                         : module_of(w)->dims[op->attributes.over[k]].size);
-    if (count == 1) return dtm_arena_printf(w->n->g->arena, "(%s)%s", nest_register_type(dtype), total);
-    return dtm_arena_printf(w->n->g->arena, "(%s)(%s / %.17g)", nest_register_type(dtype), total, count);
+    const char *form = count == 1 ? "(%s)%s" : "(%s)(%s / %.17g)";
+    return nest_rounded(w, dtype, dtm_arena_printf(w->n->g->arena, form, nest_register_type(dtype), total, count));
 }
 
 static bool reduces_in(const nest_writer *w, int i) {
@@ -112,7 +112,7 @@ static void write_row(nest_writer *w, int l, const char *low, const char *high) 
         const dtm_op_data *op = body_op(w, i);
         dtm_dtype dtype = (dtm_dtype)type_of(w, op->operands[0])->dtype;
         bool is_max = op->kind == DTM_OP_REDUCE_MAX;
-        nest_line(w, "%s t%d = %s;", !is_max && dtype != DTM_F32 ? "int64_t" : nest_register_type(dtype), i, nest_identity(op, dtype));
+        nest_line(w, "%s t%d = %s;", !is_max && !dtm_dtype_is_float(dtype) ? "int64_t" : nest_register_type(dtype), i, nest_identity(op, dtype));
         dtm_text *list = is_max ? &maxima : &sums;
         dtm_text_printf(list, "%st%d", list->length ? ", " : "", i);
     }

@@ -19,7 +19,13 @@ __attribute__((format(printf, 2, 3))) void nest_line(nest_writer *w, const char 
     dtm_text_printf(w->out, "%*s%s\n", *text == '#' ? 0 : w->depth * 4, "", text);
 }
 
-const char *nest_register_type(dtm_dtype dtype) { return dtype == DTM_F32 ? "float" : dtype == DTM_I32 ? "int32_t" : "int"; }
+const char *nest_register_type(dtm_dtype dtype) {
+    return dtm_dtype_is_float(dtype) ? "float" : dtype == DTM_I32 ? "int32_t" : "int";
+}
+
+const char *nest_rounded(nest_writer *w, dtm_dtype dtype, const char *number) {
+    return dtm_dtype_is_half(dtype) ? dtm_c_loaded(w->n->g->arena, dtype, dtm_c_stored(w->n->g->arena, dtype, number)) : number;
+}
 
 /* ---- addresses ---- */
 
@@ -145,7 +151,8 @@ static const char *expression_of(nest_writer *w, int i) {
 /* A value that lies in memory, or what an earlier pass left there. */
 const char *nest_loaded(nest_writer *w, dtm_value v) {
     int index = nest_touch(w->n, v);
-    return dtm_arena_printf(w->n->g->arena, "b%d[(%s) + (%s)]", index, offset_of(w, v, false), offset_of(w, v, true));
+    const char *element = dtm_arena_printf(w->n->g->arena, "b%d[(%s) + (%s)]", index, offset_of(w, v, false), offset_of(w, v, true));
+    return dtm_c_loaded(w->n->g->arena, (dtm_dtype)type_of(w, v)->dtype, element);
 }
 
 void nest_define(nest_writer *w, int i, const char *expression) {
@@ -169,12 +176,13 @@ const char *nest_value(nest_writer *w, dtm_value v) {
     bool earlier = w->n->levels[i] < w->pass && nest_is_inner(w->n, v);
     if (earlier && w->n->written[i]) nest_define(w, i, nest_loaded(w, v));
     else if (earlier && w->n->saved[i]) nest_define(w, i, dtm_arena_printf(arena, "s%d[%s]", i, nest_row_index(w)));
-    else nest_define(w, i, expression_of(w, i));
+    else nest_define(w, i, nest_rounded(w, (dtm_dtype)type_of(w, v)->dtype, expression_of(w, i)));
     return name;
 }
 
 void nest_store(nest_writer *w, int i) {
     dtm_value v = body_op(w, i)->results[0];
-    dtm_dtype dtype = (dtm_dtype)type_of(w, v)->dtype;
-    nest_line(w, "b%d[(%s) + (%s)] = (%s)v%d;", nest_touch(w->n, v), offset_of(w, v, false), offset_of(w, v, true), dtm_c_type(dtype), i);
+    dtm_arena *arena = w->n->g->arena;
+    nest_line(w, "b%d[(%s) + (%s)] = %s;", nest_touch(w->n, v), offset_of(w, v, false), offset_of(w, v, true),
+              dtm_c_stored(arena, (dtm_dtype)type_of(w, v)->dtype, dtm_arena_printf(arena, "v%d", i)));
 }

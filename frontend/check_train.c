@@ -142,6 +142,7 @@ static bool read_precision(dtm_checker *c, const dtm_expr *expr, dtm_dtype *prec
     const char *name = expr->kind == DTM_EXPR_NAME ? dtm_checker_text(c, expr->text) : "";
     for (int i = 0; i < 3; i++) {
         if (strcmp(name, precisions[i]) != 0) continue;
+        if (dtypes[i] == DTM_F16) return dtm_checker_refuse(c, expr->span, "`precision f16`, whose loss is scaled", "precision bf16");
         *precision = dtypes[i];
         return true;
     }

@@ -46,6 +46,7 @@ typedef enum dtm_dtype { DTM_F32, DTM_F16, DTM_BF16, DTM_I32, DTM_U8, DTM_BOOL, 
 
 const char *dtm_dtype_name(dtm_dtype dtype);
 bool dtm_dtype_is_float(dtm_dtype dtype);
+bool dtm_dtype_is_half(dtm_dtype dtype); /* bf16, f16: half the bytes of f32 */
 int64_t dtm_dtype_bytes(dtm_dtype dtype);
 /* What no element is less than: the maximum of none. */
 double dtm_least(dtm_dtype dtype);

@@ -14,7 +14,8 @@ static const struct {
 const char *dtm_dtype_name(dtm_dtype dtype) {
     return dtypes[dtype].name;
 }
-bool dtm_dtype_is_float(dtm_dtype dtype) { return dtype == DTM_F32 || dtype == DTM_F16 || dtype == DTM_BF16; }
+bool dtm_dtype_is_half(dtm_dtype dtype) { return dtype == DTM_F16 || dtype == DTM_BF16; }
+bool dtm_dtype_is_float(dtm_dtype dtype) { return dtype == DTM_F32 || dtm_dtype_is_half(dtype); }
 
 int64_t dtm_dtype_bytes(dtm_dtype dtype) {
     return dtypes[dtype].bytes;

@@ -224,7 +224,14 @@ dtm_dim dtm_packed_along(const dtm_module *module, dtm_op op, uint32_t index) {
     if (data->kind != DTM_OP_ROPE && data->kind != DTM_OP_ATTENTION && data->kind != DTM_OP_ATTENTION_BACKWARD) return 0;
     if (data->kind != DTM_OP_ROPE && roles[index] == NONE) return 0;
     if (data->kind != DTM_OP_ROPE && roles[index] == VALUES) last = width_of_values(module, data);
-    return type->dims[type->rank - 1] == last ? 0 : last;
+    bool half = dtm_dtype_is_half((dtm_dtype)type->dtype); /* the kernels know f32 alone */
+    return type->dims[type->rank - 1] == last && !half ? 0 : last;
+}
+
+int64_t dtm_packed_bytes(const dtm_module *module, dtm_value value) {
+    const dtm_type_data *type = dtm_value_type(module, value);
+    int64_t bytes = dtm_local_bytes_max(module, module->values[value].type);
+    return bytes / dtm_dtype_bytes((dtm_dtype)type->dtype) * dtm_dtype_bytes(DTM_F32);
 }
 
 static int64_t packed_bytes(const dtm_module *module, dtm_op op) {
@@ -232,7 +239,7 @@ static int64_t packed_bytes(const dtm_module *module, dtm_op op) {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < data->n_operands + data->n_results; i++) {
         dtm_value v = i < data->n_operands ? data->operands[i] : data->results[i - data->n_operands];
-        if (dtm_packed_along(module, op, i)) bytes += dtm_storage_round(dtm_local_bytes_max(module, module->values[v].type));
+        if (dtm_packed_along(module, op, i)) bytes += dtm_storage_round(dtm_packed_bytes(module, v));
     }
     return bytes;
 }

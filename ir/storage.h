@@ -63,8 +63,9 @@ bool dtm_is_cheap(dtm_op_kind kind);
 bool dtm_may_overwrite(const dtm_module *module, dtm_op unit, dtm_value result, dtm_value operand);
 
 /* The dimension along which the kernel of attention or rope runs in operand `index` (results count on), which has to be the
- * last there. 0: none, or it is the last. Such a tensor is packed in the workspace, or made there. */
+ * last there. 0: none, or it is the last. Such a tensor is packed in the workspace, or made there, in f32; and so is one of halves. */
 dtm_dim dtm_packed_along(const dtm_module *module, dtm_op op, uint32_t index);
+int64_t dtm_packed_bytes(const dtm_module *module, dtm_value value);
 
 /* Elements of a sum over everything are added in this many chunks at most, each by one thread, then chunk by chunk. The
  * chunks of one sum lie in the workspace; in the update region each sum has a place of its own for them, a slot a copy, so

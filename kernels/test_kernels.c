@@ -17,6 +17,7 @@ static void test_library(void) {
 int test_kernels(void);
 int test_kernels(void) {
     test_prelude();
+    test_halves();
     test_philox();
     test_matmul("tiles");
     test_matmul("onednn");

@@ -115,6 +115,7 @@ static inline void run_twice(const dtm_kernel_entry *kernel, dtm_kernel_args arg
 
 /* By subject; test_kernels.c runs them. */
 void test_prelude(void);
+void test_halves(void);
 void test_philox(void);
 void test_matmul(const char *backend);
 void test_attention(int rounds);

@@ -1,6 +1,7 @@
 /* Products against plain loops in double precision: sizes, strides, batches, accumulation, every back end. */
 #include "kernels/test_kernels.h"
 
+#include "kernels/cpu/half.h"
 #include "kernels/cpu/matmul.h"
 
 static const dtm_kernel_entry matmul = ENTRY(dtm_matmul);
@@ -57,6 +58,43 @@ static void test_matmul_case(matmul_case c) {
     free(a), free(b), free(out), free(want);
 }
 
+/* Halves in place of the numbers, which become what the halves are. */
+static void *halved(float *x, int64_t count, int64_t type) {
+    if (type == DTM_MATMUL_F32) return x;
+    uint16_t *half = malloc((size_t)(count + 1) * sizeof *half);
+    for (int64_t i = 0; i < count; i++) {
+        half[i] = type == DTM_MATMUL_BF16 ? dtm_to_bf16(x[i]) : dtm_to_f16(x[i]);
+        x[i] = type == DTM_MATMUL_BF16 ? dtm_of_bf16(half[i]) : dtm_of_f16(half[i]);
+    }
+    return half;
+}
+
+/* Exact products, summed in f32 and rounded once: within that of half a unit of c's last place. */
+static void test_halves_case(matmul_case c) {
+    float *a = numbers(c.a_count), *b = numbers(c.b_count), *out = numbers(c.c_count);
+    void *half_a = halved(a, c.a_count, c.z.a_type), *half_b = halved(b, c.b_count, c.z.b_type), *half_c = halved(out, c.c_count, c.z.c_type);
+    double *want = malloc((size_t)(c.c_count + 1) * sizeof(double));
+    for (int64_t i = 0; i < c.c_count; i++) want[i] = out[i];
+    matmul_want(&c, a, b, want);
+    void *buffers[] = {half_a, half_b, half_c};
+    const dtm_kernel_args args = {.buffers = buffers, .sizes = (const int64_t *)&c.z, .scratch = malloc((size_t)dtm_matmul_scratch_bytes((const int64_t *)&c.z) + 1)};
+    dtm_matmul(&args, 0, dtm_matmul_extent((const int64_t *)&c.z));
+    const double unit = c.z.c_type == DTM_MATMUL_BF16 ? 0x1p-8 : c.z.c_type == DTM_MATMUL_F16 ? 0x1p-11 : 0;
+    double worst = 0;
+    for (int64_t i = 0; i < c.c_count; i++) {
+        const uint16_t h = c.z.c_type ? ((uint16_t *)half_c)[i] : 0;
+        const double got = c.z.c_type == DTM_MATMUL_BF16 ? dtm_of_bf16(h) : c.z.c_type == DTM_MATMUL_F16 ? dtm_of_f16(h) : ((float *)half_c)[i];
+        const double off = fabs(got - want[i]) - unit * fabs(want[i]) - 1e-5 * sqrt((double)c.z.k + 1);
+        worst = !(off <= worst) ? off : worst;
+    }
+    CHECK(worst <= 0, "%s, types %d %d %d: %d x %d x %d: off by %g", dtm_matmul_name(), (int)c.z.a_type, (int)c.z.b_type, (int)c.z.c_type,
+          (int)c.z.m, (int)c.z.n, (int)c.z.k, worst);
+    if (half_a != a) free(half_a);
+    if (half_b != b) free(half_b);
+    if (half_c != out) free(half_c);
+    free(a), free(b), free(out), free(want), free(args.scratch);
+}
+
 void test_matmul(const char *backend) {
     static const int64_t sizes[] = {0, 1, 3, 5, 17, 65};
     CHECK(!dtm_matmul_init(backend, dtm_kernel_level()), "%s", backend);
@@ -74,6 +112,15 @@ void test_matmul(const char *backend) {
     test_matmul_case(matmul_of(2, 513, 70, 390, 1));
     test_matmul_case(matmul_of(1, 131, 1101, 517, 0)); /* wide: a is packed though its rows run on */
     test_matmul_case(matmul_of(1, 120, 80, 1030, 4));
+    for (int types = 1; types < 27; types++)
+        for (int form = 0; form < 4; form++) {
+            static const int64_t shapes[][3] = {{3, 5, 17}, {65, 33, 1}, {17, 3, 0}, {200, 70, 530}};
+            const int64_t *shape = shapes[form];
+            matmul_case c = matmul_of(1 + below(2), shape[0], shape[1], shape[2], (int)below(16));
+            c.z.a_type = types % 3, c.z.b_type = types / 3 % 3, c.z.c_type = types / 9;
+            c.z.accumulate = below(2);
+            test_halves_case(c);
+        }
     CHECK(dtm_matmul_init("nothing", dtm_kernel_level()), "an unknown back end is refused");
     dtm_matmul_init(NULL, dtm_kernel_level());
 }

@@ -123,6 +123,49 @@ void test_prelude(void) {
     CHECK(y[0] == 0.75f, "tanh' by its result: %g", y[0]);
 }
 
+/* ---- halves of f32 ---- */
+
+/* Upwards by the definition: sign, exponent and mantissa of `bits` bits, with subnormals, infinities and NaN. */
+static double half_value(uint16_t h, int bits) {
+    const int exponents = 15 - bits, bias = (1 << (exponents - 1)) - 1, e = h >> bits & ((1 << exponents) - 1);
+    const double m = h & ((1 << bits) - 1), sign = h >> 15 ? -1 : 1;
+    if (e == (1 << exponents) - 1) return m > 0 ? NAN : sign * INFINITY;
+    return sign * ldexp(e ? ldexp(1, bits) + m : m, (e ? e : 1) - bias - bits);
+}
+
+/* Whether h is the nearest to x, of two the even one; from half way beyond the largest on infinite. */
+static int is_nearest(float x, uint16_t h, int bits) {
+    const double y = half_value(h, bits);
+    if (isnan(x)) return isnan(y);
+    if (isnan(y) || (signbit(x) != 0) != (h >> 15 != 0)) return 0;
+    const uint16_t infinite = (uint16_t)(0x7FFF >> bits << bits), most = (uint16_t)(infinite - 1), magnitude = h & 0x7FFF;
+    const double a = fabs((double)x), step = half_value(most, bits) - half_value((uint16_t)(most - 1), bits);
+    if (a >= half_value(most, bits) + step / 2) return magnitude == infinite;
+    if (magnitude == infinite) return 0;
+    const double below = magnitude ? a - half_value((uint16_t)(magnitude - 1), bits) : INFINITY;
+    const double above = magnitude == most ? INFINITY : half_value((uint16_t)(magnitude + 1), bits) - a, off = fabs(a - fabs(y));
+    return off < below && off < above ? 1 : off <= below && off <= above && !(magnitude & 1);
+}
+
+void test_halves(void) {
+    for (int h = 0; h < 1 << 16; h++) {
+        const double wide[] = {half_value((uint16_t)h, 7), half_value((uint16_t)h, 10)};
+        const float got[] = {dtm_of_bf16((uint16_t)h), dtm_of_f16((uint16_t)h)};
+        for (int i = 0; i < 2; i++)
+            CHECK((isnan(wide[i]) && isnan(got[i])) || (double)got[i] == wide[i], "%s %04x: %g", i ? "f16" : "bf16", h, (double)got[i]);
+        CHECK(isnan(got[0]) || dtm_to_bf16(got[0]) == h, "bf16 %04x and back", h);
+        CHECK(isnan(got[1]) || dtm_to_f16(got[1]) == h, "f16 %04x and back", h);
+    }
+    for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += 30011) {
+        const float x = dtm_from_bits((int32_t)(uint32_t)bits);
+        CHECK(is_nearest(x, dtm_to_bf16(x), 7), "bf16 of %a: %04x", (double)x, dtm_to_bf16(x));
+        CHECK(is_nearest(x, dtm_to_f16(x), 10), "f16 of %a: %04x", (double)x, dtm_to_f16(x));
+    }
+    static const float ties[] = {0x1.01p0f, 0x1.03p0f, 0x1.002p0f, 0x1.006p0f, 65519, 65520, 0x1p-25f, 0x1.8p-24f, 0x1p-134f, 0x1.ffp127f};
+    for (unsigned i = 0; i < sizeof ties / sizeof *ties; i++)
+        CHECK(is_nearest(ties[i], dtm_to_bf16(ties[i]), 7) && is_nearest(ties[i], dtm_to_f16(ties[i]), 10), "%a", (double)ties[i]);
+}
+
 /* ---- random ---- */
 
 /* Random123's known answers. */

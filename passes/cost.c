@@ -301,10 +301,7 @@ double dtm_op_bytes(const dtm_module *module, dtm_op op) {
 /* Whether a product's factors, or those of attention's, are half of f32: then units for that multiply them. */
 static bool multiplies_halves(const dtm_module *module, const dtm_op_data *op) {
     bool products = op->kind == DTM_OP_DOT || op->kind == DTM_OP_ATTENTION || op->kind == DTM_OP_ATTENTION_BACKWARD;
-    for (uint32_t i = 0; products && i < 2; i++) {
-        dtm_dtype dtype = (dtm_dtype)dtm_value_type(module, op->operands[i])->dtype;
-        products = dtype == DTM_BF16 || dtype == DTM_F16;
-    }
+    for (uint32_t i = 0; products && i < 2; i++) products = dtm_dtype_is_half((dtm_dtype)dtm_value_type(module, op->operands[i])->dtype);
     return products;
 }
 

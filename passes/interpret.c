@@ -432,7 +432,7 @@ static void round_results(dtm_run *run, const dtm_op_data *op) {
     for (uint32_t i = 0; i < op->n_results; i++) {
         dtm_type type = run->module->values[op->results[i]].type;
         dtm_dtype dtype = (dtm_dtype)run->module->types[type].dtype;
-        if (!dtm_dtype_is_float(dtype) || dtype == DTM_F32) continue;
+        if (!dtm_dtype_is_half(dtype)) continue;
         size_t slot = dtm_run_slot(run, op, op->results[i]);
         for (int64_t rank = 0; slot != SIZE_MAX && rank < run->ranks; rank++) {
             double *data = run->views[slot * (size_t)run->ranks + (size_t)rank];

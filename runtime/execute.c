@@ -3,6 +3,7 @@
 #include "ir/fault.h"
 #include "runtime/rank.h"
 
+#include "kernels/cpu/half.h"
 #include "kernels/cpu/matmul.h"
 #include "runtime/checkpoint.h"
 #include "runtime/data.h"
@@ -85,7 +86,8 @@ static bool launch(dtm_rank *rank, const dtm_plan_instruction *at, dtm_status *s
 typedef struct matmul_job {
     dtm_rank *rank;
     dtm_matmul_sizes sizes;
-    float *operands[DTM_MATMUL_BUFFERS];
+    char *operands[DTM_MATMUL_BUFFERS];
+    int64_t bytes[DTM_MATMUL_BUFFERS]; /* of an element */
     int outers, sums; /* loops: those between products of their own first, then those that add up */
     struct {
         int64_t count, a, b, c;
@@ -98,9 +100,9 @@ static void advance(const matmul_job *job, int from, int until, int64_t turn, vo
     for (int l = until - 1; l >= from; l--) {
         int64_t i = turn % job->loops[l].count;
         turn /= job->loops[l].count;
-        operands[DTM_MATMUL_A] = (float *)operands[DTM_MATMUL_A] + i * job->loops[l].a;
-        operands[DTM_MATMUL_B] = (float *)operands[DTM_MATMUL_B] + i * job->loops[l].b;
-        operands[DTM_MATMUL_C] = (float *)operands[DTM_MATMUL_C] + i * job->loops[l].c;
+        operands[DTM_MATMUL_A] = (char *)operands[DTM_MATMUL_A] + i * job->loops[l].a * job->bytes[DTM_MATMUL_A];
+        operands[DTM_MATMUL_B] = (char *)operands[DTM_MATMUL_B] + i * job->loops[l].b * job->bytes[DTM_MATMUL_B];
+        operands[DTM_MATMUL_C] = (char *)operands[DTM_MATMUL_C] + i * job->loops[l].c * job->bytes[DTM_MATMUL_C];
     }
 }
 
@@ -153,13 +155,18 @@ typedef struct some_rows {
 
 static void take_rows(matmul_job *job, const some_rows *rows) {
     dtm_matmul_sizes *z = &job->sizes;
-    job->operands[DTM_MATMUL_A] = (float *)job->operands[DTM_MATMUL_A] + rows->begin * z->a_row;
-    job->operands[DTM_MATMUL_C] = (float *)job->operands[DTM_MATMUL_C] + rows->begin * z->c_row;
+    job->operands[DTM_MATMUL_A] += rows->begin * z->a_row * job->bytes[DTM_MATMUL_A];
+    job->operands[DTM_MATMUL_C] += rows->begin * z->c_row * job->bytes[DTM_MATMUL_C];
     z->batch = rows->blocks;
     z->m = rows->size;
     z->a_batch = rows->whole * z->a_row;
     z->c_batch = rows->whole * z->c_row;
     z->b_batch = 0;
+}
+
+int64_t dtm_matmul_type_of(const dtm_rank *rank, uint32_t buffer) {
+    dtm_plan_dtype dtype = rank->plan->buffers[buffer].dtype;
+    return dtype == DTM_PLAN_BF16 ? DTM_MATMUL_BF16 : dtype == DTM_PLAN_F16 ? DTM_MATMUL_F16 : DTM_MATMUL_F32;
 }
 
 static double multiply(dtm_rank *rank, const dtm_plan_matmul *m, const some_rows *rows) {
@@ -179,7 +186,12 @@ static double multiply(dtm_rank *rank, const dtm_plan_matmul *m, const some_rows
                   .b_col = z[m->b_col],
                   .c_batch = z[m->c_batch],
                   .c_row = z[m->c_row],
+                  .a_type = dtm_matmul_type_of(rank, m->a),
+                  .b_type = dtm_matmul_type_of(rank, m->b),
+                  .c_type = dtm_matmul_type_of(rank, m->c),
                   .accumulate = accumulates(rank, m)},
+        .bytes = {dtm_plan_dtype_bytes(rank->plan->buffers[m->a].dtype), dtm_plan_dtype_bytes(rank->plan->buffers[m->b].dtype),
+                  dtm_plan_dtype_bytes(rank->plan->buffers[m->c].dtype)},
         .turns = 1,
     };
     add_loops(&job, m, false);
@@ -223,6 +235,12 @@ static void fill(dtm_rank *rank, uint32_t buffer, double number) {
         return;
     case DTM_PLAN_I32:
         for (int64_t i = 0; i < count; i++) ((int32_t *)to)[i] = (int32_t)number;
+        return;
+    case DTM_PLAN_BF16:
+        for (int64_t i = 0; i < count; i++) ((uint16_t *)to)[i] = dtm_to_bf16((float)number);
+        return;
+    case DTM_PLAN_F16:
+        for (int64_t i = 0; i < count; i++) ((uint16_t *)to)[i] = dtm_to_f16((float)number);
         return;
     default:
         memset(to, (int)number, (size_t)count);
@@ -274,6 +292,12 @@ static bool report(dtm_rank *rank, const dtm_plan_io *io, dtm_status *status) {
         break;
     case DTM_PLAN_I32:
         value = *(const int32_t *)at;
+        break;
+    case DTM_PLAN_BF16:
+        value = (double)dtm_of_bf16(*(const uint16_t *)at);
+        break;
+    case DTM_PLAN_F16:
+        value = (double)dtm_of_f16(*(const uint16_t *)at);
         break;
     default:
         value = *(const uint8_t *)at;

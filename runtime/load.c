@@ -296,7 +296,8 @@ static int64_t launch_scratch(dtm_rank *rank, const dtm_plan_launch *launch) {
 
 static int64_t matmul_scratch(const dtm_rank *rank, const dtm_plan_matmul *m) {
     dtm_matmul_sizes sizes = {
-        .batch = rank->sizes[m->batch], .m = rank->sizes[m->m], .n = rank->sizes[m->n], .k = rank->sizes[m->k]};
+        .batch = rank->sizes[m->batch], .m = rank->sizes[m->m], .n = rank->sizes[m->n], .k = rank->sizes[m->k],
+        .a_type = dtm_matmul_type_of(rank, m->a), .b_type = dtm_matmul_type_of(rank, m->b), .c_type = dtm_matmul_type_of(rank, m->c)};
     return dtm_matmul_scratch_bytes((const int64_t *)&sizes);
 }
 
@@ -399,8 +400,8 @@ static bool check_plan(const dtm_rank *rank, dtm_status *status) {
         if (at->kind != DTM_PLAN_COLLECTIVE) continue;
         bool sums =
             at->collective.kind == DTM_COLLECTIVE_ALL_REDUCE || at->collective.kind == DTM_COLLECTIVE_REDUCE_SCATTER;
-        if (sums && at->collective.dtype != DTM_PLAN_F32 && at->collective.dtype != DTM_PLAN_I32)
-            return dtm_status_fail(status, "`%s`: this version sums numbers of f32 and i32 over ranks, no others",
+        if (sums && (at->collective.dtype == DTM_PLAN_U8 || at->collective.dtype == DTM_PLAN_BOOL))
+            return dtm_status_fail(status, "`%s`: this version sums numbers of f32, bf16, f16 and i32 over ranks, no others",
                                    at->name);
     }
     return true;

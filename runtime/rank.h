@@ -117,6 +117,8 @@ void dtm_rank_set_copy(dtm_rank *rank, int64_t copy_number);
 
 /* Where a buffer is now, or in one copy of its loop. */
 void *dtm_rank_buffer(const dtm_rank *rank, uint32_t buffer);
+/* What a product is told of a buffer's elements: a dtm_matmul_type. */
+int64_t dtm_matmul_type_of(const dtm_rank *rank, uint32_t buffer);
 void *dtm_rank_buffer_copy(const dtm_rank *rank, uint32_t buffer, int64_t copy);
 /* This rank's block of it. */
 dtm_box dtm_rank_box(const dtm_rank *rank, uint32_t buffer);

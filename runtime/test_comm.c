@@ -1,6 +1,7 @@
 /* Tests of communicators and collectives. Without arguments: everything, on `local` ranks. --mpi: on the ranks that
  * mpirun gives. --fail KIND: one rank fails or hangs, for tests that look at how a run ends. --large: a message of more
  * than 2^31 bytes. */
+#include "kernels/cpu/half.h"
 #include "runtime/comm/comm.h"
 #include "runtime/test_check.h"
 
@@ -81,6 +82,23 @@ static void test_all_reduce(dtm_comm *comm, dtm_group *group, dtm_algorithm algo
     if (!in_place) free(output);
     free(input);
     free(guarded);
+}
+
+/* In halves of f32: small whole numbers, whose sums both have; by each algorithm, with the bytes of two a number. */
+static void test_halves(dtm_comm *comm, dtm_group *group, dtm_algorithm algorithm, dtm_reduce_type type, int64_t count, dtm_status *status) {
+    int n = dtm_group_members(group), me = dtm_group_index(group);
+    uint16_t *numbers = zeroed(count * 2);
+    int64_t mark = dtm_comm_sent_bytes(comm);
+    for (int64_t i = 0; i < count; i++) numbers[i] = type == DTM_REDUCE_BF16 ? dtm_to_bf16((float)(me + i % 3)) : dtm_to_f16((float)(me + i % 3));
+    CHECK_OK(dtm_all_reduce(group, algorithm, DTM_REDUCTION_SUM, type, numbers, numbers, count, NULL, status), status);
+    CHECK(sent_since(group, comm, &mark) == dtm_collective_sent_bytes(DTM_COLLECTIVE_ALL_REDUCE, algorithm, n, me, &count, 2));
+    for (int64_t i = 0; i < count; i += stride_of(count)) {
+        float sum = type == DTM_REDUCE_BF16 ? dtm_of_bf16(numbers[i]) : dtm_of_f16(numbers[i]);
+        CHECK(sum == (float)(n * (n - 1) / 2 + n * (i % 3)));
+    }
+    check_alike(group, numbers, count * 2, status);
+    CHECK_OK(dtm_all_reduce(group, algorithm, DTM_REDUCTION_MAX, type, numbers, numbers, count, NULL, status), status);
+    free(numbers);
 }
 
 static void test_reduce_scatter(dtm_comm *comm, dtm_group *group, dtm_algorithm algorithm, const int64_t *counts,
@@ -194,6 +212,8 @@ static void test_collectives(dtm_comm *comm, dtm_group *group, dtm_status *statu
             for (int in_place = 0; in_place < 2; in_place++) {
                 if (dtm_algorithm_fits(DTM_COLLECTIVE_ALL_REDUCE, algorithm, n))
                     test_all_reduce(comm, group, algorithm, total_of(counts, n), in_place, status);
+                if (dtm_algorithm_fits(DTM_COLLECTIVE_ALL_REDUCE, algorithm, n) && manner < SIZES - 1)
+                    test_halves(comm, group, algorithm, in_place ? DTM_REDUCE_BF16 : DTM_REDUCE_F16, total_of(counts, n), status);
                 if (dtm_algorithm_fits(DTM_COLLECTIVE_REDUCE_SCATTER, algorithm, n))
                     test_reduce_scatter(comm, group, algorithm, counts, in_place, status);
                 if (dtm_algorithm_fits(DTM_COLLECTIVE_ALL_GATHER, algorithm, n))

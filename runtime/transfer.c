@@ -241,7 +241,10 @@ static void prepare(dtm_rank *rank, uint32_t instruction, const place *at, bool 
 
 static dtm_reduction reduction_of(const dtm_plan_collective *c) { return c->max ? DTM_REDUCTION_MAX : DTM_REDUCTION_SUM; }
 static dtm_reduce_type type_of(const dtm_plan_collective *c) {
-    return c->dtype == DTM_PLAN_I32 ? DTM_REDUCE_I32 : DTM_REDUCE_F32;
+    return c->dtype == DTM_PLAN_I32   ? DTM_REDUCE_I32
+           : c->dtype == DTM_PLAN_BF16 ? DTM_REDUCE_BF16
+           : c->dtype == DTM_PLAN_F16  ? DTM_REDUCE_F16
+                                       : DTM_REDUCE_F32;
 }
 
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status) {

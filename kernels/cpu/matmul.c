@@ -1,5 +1,6 @@
 #include "kernels/cpu/matmul.h"
 #include "ir/fault.h"
+#include "kernels/cpu/half.h"
 #include "kernels/cpu/library.h"
 #include "kernels/cpu/matmul_tiles.h"
 
@@ -106,20 +107,107 @@ static int64_t least(int64_t size, int64_t step, int64_t most) {
     return whole < most ? whole : most;
 }
 
+/* Most of a part of halves that is widened to f32 at one time, in elements. */
+enum { HALF_ROWS = 192, HALF_DEPTH = 512 };
+
+typedef struct half_part {
+    int64_t rows, cols, depth;
+} half_part;
+
+static half_part most_of_halves(const dtm_matmul_sizes *z) {
+    return (half_part){least(z->m, 1, HALF_ROWS), least(z->n, 1, DTM_MATMUL_COLS), least(z->k > 0 ? z->k : 1, 1, HALF_DEPTH)};
+}
+
+static int has_halves(const dtm_matmul_sizes *z) { return z->a_type || z->b_type || z->c_type; }
+
 int64_t dtm_matmul_scratch_bytes(const int64_t *sizes) {
     const dtm_matmul_sizes *z = (const dtm_matmul_sizes *)(const void *)sizes;
     const int64_t depth = least(z->k, 8, DTM_MATMUL_DEPTH) * (int64_t)sizeof(float);
-    return dtm_scratch_round(depth * DTM_MATMUL_ROWS) +
-           dtm_scratch_round(depth * least(z->n, 64, DTM_MATMUL_COLS));
+    const int64_t tiles = dtm_scratch_round(depth * DTM_MATMUL_ROWS) + dtm_scratch_round(depth * least(z->n, 64, DTM_MATMUL_COLS));
+    if (!has_halves(z)) return tiles;
+    const half_part most = most_of_halves(z);
+    const int64_t wide = (int64_t)sizeof(float);
+    return tiles + dtm_scratch_round(most.rows * most.depth * wide) + dtm_scratch_round(most.depth * most.cols * wide) +
+           dtm_scratch_round(most.rows * most.cols * wide);
+}
+
+/* ---- halves of f32 ---- */
+
+static int64_t bytes_of(int64_t type) { return type == DTM_MATMUL_F32 ? 4 : 2; }
+
+static const char *element(const void *base, int64_t type, int64_t index) { return (const char *)base + index * bytes_of(type); }
+
+/* to[rows, cols] of f32, in the order in which `from` runs on: returns the strides there. */
+static void widen(const void *from, int64_t type, int64_t row, int64_t col, int64_t rows, int64_t cols, float *to, int64_t *to_row,
+                  int64_t *to_col) {
+    const int across = row == 1 && col != 1;
+    const int64_t outer = across ? cols : rows, inner = across ? rows : cols, far = across ? col : row, near = across ? row : col;
+    *to_row = across ? 1 : cols, *to_col = across ? rows : 1;
+    for (int64_t i = 0; i < outer; i++) {
+        const uint16_t *h = (const uint16_t *)from + i * far;
+        const float *f = (const float *)from + i * far;
+        float *out = to + i * inner;
+        if (type == DTM_MATMUL_BF16)
+            for (int64_t j = 0; j < inner; j++) out[j] = dtm_of_bf16(h[j * near]);
+        else if (type == DTM_MATMUL_F16)
+            for (int64_t j = 0; j < inner; j++) out[j] = dtm_of_f16(h[j * near]);
+        else
+            for (int64_t j = 0; j < inner; j++) out[j] = f[j * near];
+    }
+}
+
+static void narrow(const float *from, int64_t type, int64_t row, int64_t rows, int64_t cols, void *to) {
+    for (int64_t i = 0; i < rows; i++) {
+        uint16_t *h = (uint16_t *)to + i * row;
+        float *f = (float *)to + i * row;
+        if (type == DTM_MATMUL_BF16)
+            for (int64_t j = 0; j < cols; j++) h[j] = dtm_to_bf16(from[i * cols + j]);
+        else if (type == DTM_MATMUL_F16)
+            for (int64_t j = 0; j < cols; j++) h[j] = dtm_to_f16(from[i * cols + j]);
+        else
+            memcpy(f, from + i * cols, (size_t)cols * sizeof(float));
+    }
+}
+
+/* The block in parts that are widened to f32; each element of c is added up over all of the depth before it is rounded. The parts of
+ * the depth are its own, so its bits depend on nothing else. */
+static void run_halves(const dtm_matmul_sizes *z, const dtm_matmul_block *m, void *scratch) {
+    const half_part most = most_of_halves(z);
+    const int64_t wide = (int64_t)sizeof(float);
+    float *a = dtm_scratch_take(&scratch, most.rows * most.depth * wide);
+    float *b = dtm_scratch_take(&scratch, most.depth * most.cols * wide);
+    float *c = dtm_scratch_take(&scratch, most.rows * most.cols * wide);
+    for (int64_t i = 0; i < m->rows; i += most.rows)
+        for (int64_t j = 0; j < m->cols; j += most.cols) {
+            dtm_matmul_block part = *m;
+            part.rows = m->rows - i < most.rows ? m->rows - i : most.rows;
+            part.cols = m->cols - j < most.cols ? m->cols - j : most.cols;
+            char *to = (char *)m->c + (i * m->c_row + j) * bytes_of(z->c_type);
+            int64_t unit;
+            part.c = c;
+            if (m->beta != 0) widen(to, z->c_type, m->c_row, 1, part.rows, part.cols, c, &part.c_row, &unit);
+            part.c_row = part.cols;
+            for (int64_t p = 0; p < m->depth || p == 0; p += most.depth) {
+                part.depth = m->depth - p < most.depth ? m->depth - p : most.depth;
+                widen(element(m->a, z->a_type, i * m->a_row + p * m->a_col), z->a_type, m->a_row, m->a_col, part.rows, part.depth, a,
+                      &part.a_row, &part.a_col);
+                widen(element(m->b, z->b_type, p * m->b_row + j * m->b_col), z->b_type, m->b_row, m->b_col, part.depth, part.cols, b,
+                      &part.b_row, &part.b_col);
+                part.a = a, part.b = b;
+                part.beta = p ? 1 : m->beta;
+                current().run(&part, scratch);
+            }
+            narrow(c, z->c_type, m->c_row, part.rows, part.cols, to);
+        }
 }
 
 /* Rows or columns [from, to) of product `which`. */
 static void run_slice(const dtm_kernel_args *args, dtm_matmul_axis axis, int64_t which, int64_t from, int64_t to) {
     const dtm_matmul_sizes *z = (const dtm_matmul_sizes *)(const void *)args->sizes;
     dtm_matmul_block block = {
-        .a = (const float *)args->buffers[DTM_MATMUL_A] + which * z->a_batch,
-        .b = (const float *)args->buffers[DTM_MATMUL_B] + which * z->b_batch,
-        .c = (float *)args->buffers[DTM_MATMUL_C] + which * z->c_batch,
+        .a = (const float *)(const void *)element(args->buffers[DTM_MATMUL_A], z->a_type, which * z->a_batch),
+        .b = (const float *)(const void *)element(args->buffers[DTM_MATMUL_B], z->b_type, which * z->b_batch),
+        .c = (float *)(void *)(uintptr_t)element(args->buffers[DTM_MATMUL_C], z->c_type, which * z->c_batch),
         .rows = z->m,
         .cols = z->n,
         .depth = z->k,
@@ -133,14 +221,12 @@ static void run_slice(const dtm_kernel_args *args, dtm_matmul_axis axis, int64_t
                 : z->accumulate && !(dtm_fault(39) && from > 0) ? 1
                                 : 0,
     };
-    if (axis == DTM_MATMUL_CUT_ROWS) {
-        block.a += from * z->a_row, block.c += from * z->c_row;
-        block.rows = to - from;
-    } else {
-        block.b += from * z->b_col, block.c += from;
-        block.cols = to - from;
-    }
-    current().run(&block, args->scratch);
+    const int rows = axis == DTM_MATMUL_CUT_ROWS;
+    if (rows) block.a = (const float *)(const void *)element(block.a, z->a_type, from * z->a_row), block.rows = to - from;
+    else block.b = (const float *)(const void *)element(block.b, z->b_type, from * z->b_col), block.cols = to - from;
+    block.c = (float *)(void *)(uintptr_t)element(block.c, z->c_type, rows ? from * z->c_row : from);
+    if (has_halves(z)) run_halves(z, &block, args->scratch);
+    else current().run(&block, args->scratch);
 }
 
 void dtm_matmul(const dtm_kernel_args *args, int64_t begin, int64_t end) {

@@ -20,12 +20,16 @@
 
 #include "kernels/kernel.h"
 
+/* What elements are in: halves of f32 are multiplied exactly and added up in f32; c is rounded once, where it is written. */
+typedef enum dtm_matmul_type { DTM_MATMUL_F32, DTM_MATMUL_BF16, DTM_MATMUL_F16 } dtm_matmul_type;
+
 typedef struct dtm_matmul_sizes {
     int64_t batch, m, n, k;
     int64_t a_batch, a_row, a_col; /* strides of a[batch, m, k] */
     int64_t b_batch, b_row, b_col; /* of b[batch, k, n] */
     int64_t c_batch, c_row;        /* of c[batch, m, n]; its column stride is 1 */
     int64_t accumulate;            /* 0: c = alpha a b;  1: c += alpha a b */
+    int64_t a_type, b_type, c_type; /* dtm_matmul_type */
     int64_t scaled; /* 0: alpha is 1;  1: alpha is numbers[0] and c is first multiplied by numbers[1] (beta) */
 } dtm_matmul_sizes;
 

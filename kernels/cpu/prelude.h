@@ -8,22 +8,12 @@
 #ifndef DTM_KERNELS_CPU_PRELUDE_H
 #define DTM_KERNELS_CPU_PRELUDE_H
 
+#include "kernels/cpu/half.h"
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-#define DTM_MATH static inline __attribute__((always_inline, unused))
-
-DTM_MATH int32_t dtm_bits(float x) {
-    int32_t i;
-    memcpy(&i, &x, sizeof i);
-    return i;
-}
-DTM_MATH float dtm_from_bits(int32_t i) {
-    float x;
-    memcpy(&x, &i, sizeof x);
-    return x;
-}
 /* 2^k for k in [-126, 127]. */
 DTM_MATH float dtm_power_of_two(int32_t k) {
     return dtm_from_bits((int32_t)((uint32_t)(k + 127) << 23));

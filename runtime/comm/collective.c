@@ -12,6 +12,7 @@
  * Both ways half of the blocks go to i + 1 and half to i - 1, in turn, so that two are under way (dtm_ring_member): the
  * latency of one passes while the other is sent. */
 #include "ir/fault.h"
+#include "kernels/cpu/half.h"
 #include "runtime/comm/transport.h"
 
 #include <stdlib.h>
@@ -26,7 +27,7 @@
 /* ---- arithmetic ---- */
 
 int64_t dtm_reduce_type_bytes(dtm_reduce_type type) {
-    return type == DTM_REDUCE_F64 ? 8 : 4;
+    return type == DTM_REDUCE_F64 ? 8 : type == DTM_REDUCE_BF16 || type == DTM_REDUCE_F16 ? 2 : 4;
 }
 
 /* NaN if either is; of the two zeros the positive: so the order of the operands does not matter. */
@@ -43,12 +44,21 @@ int64_t dtm_reduce_type_bytes(dtm_reduce_type type) {
         const type *a = first, *b = second;                                                                            \
         VECTORIZE for (int64_t i = 0; i < count; i++) t[i] = operation(a[i], b[i]);                                    \
     }
+#define HALVES(half, operation, a, b) dtm_to_##half(operation(dtm_of_##half(a), dtm_of_##half(b)))
+#define SUM_BF16(a, b) HALVES(bf16, SUM, a, b)
+#define SUM_F16(a, b) HALVES(f16, SUM, a, b)
+#define MAX_BF16(a, b) HALVES(bf16, MAX_FLOAT, a, b)
+#define MAX_F16(a, b) HALVES(f16, MAX_FLOAT, a, b)
 REDUCE(sum_f32, float, SUM)
 REDUCE(sum_f64, double, SUM)
 REDUCE(sum_i32, int32_t, SUM_INTEGER)
 REDUCE(max_f32, float, MAX_FLOAT)
 REDUCE(max_f64, double, MAX_FLOAT)
 REDUCE(max_i32, int32_t, MAX_INTEGER)
+REDUCE(sum_bf16, uint16_t, SUM_BF16)
+REDUCE(sum_f16, uint16_t, SUM_F16)
+REDUCE(max_bf16, uint16_t, MAX_BF16)
+REDUCE(max_f16, uint16_t, MAX_F16)
 
 typedef struct reducer {
     void (*apply)(void *target, const void *first, const void *second, int64_t count);
@@ -61,7 +71,7 @@ static void add_nothing(void *target, const void *first, const void *second, int
 
 static reducer reducer_of(const dtm_group *group, dtm_reduction reduction, dtm_reduce_type type) {
     static void (*const table[2][DTM_REDUCE_TYPES])(void *, const void *, const void *, int64_t) = {
-        {sum_f32, sum_f64, sum_i32}, {max_f32, max_f64, max_i32}};
+        {sum_f32, sum_f64, sum_i32, sum_bf16, sum_f16}, {max_f32, max_f64, max_i32, max_bf16, max_f16}};
     return (reducer){group->comm->pretends ? add_nothing : table[reduction][type], dtm_reduce_type_bytes(type)};
 }
 

@@ -152,7 +152,10 @@ void dtm_request_name(const dtm_request *request, char *out, int64_t size);
 /* ---- collectives: counts and algorithms are those of algorithm.h, the same on all members ---- */
 
 typedef enum dtm_reduction { DTM_REDUCTION_SUM, DTM_REDUCTION_MAX } dtm_reduction;
-typedef enum dtm_reduce_type { DTM_REDUCE_F32, DTM_REDUCE_F64, DTM_REDUCE_I32, DTM_REDUCE_TYPES } dtm_reduce_type;
+/* Each sum of two bf16 or f16 is rounded to that. */
+typedef enum dtm_reduce_type {
+    DTM_REDUCE_F32, DTM_REDUCE_F64, DTM_REDUCE_I32, DTM_REDUCE_BF16, DTM_REDUCE_F16, DTM_REDUCE_TYPES
+} dtm_reduce_type;
 
 int64_t dtm_reduce_type_bytes(dtm_reduce_type type);
 
