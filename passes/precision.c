@@ -115,6 +115,20 @@ static void follow(chooser *c, const dtm_op_data *op) {
         set_dtype(c, op->results[0], (dtm_dtype)dtm_type_get(c->module, types[0])->dtype);
 }
 
+/* Of the operators that carry, or of all others, whose results take the type of what they move. */
+static void cast_operands(chooser *c, bool carries) {
+    for (size_t i = 0; i < c->ops.count; i++) {
+        dtm_op op = c->ops.items[i];
+        if (in_update(c, op) || (c->module->ops[op].kind == DTM_OP_CARRY) != carries) continue;
+        for (uint32_t k = 0; k < c->module->ops[op].n_operands; k++) {
+            if (!wants(c, &c->module->ops[op], k)) continue;
+            dtm_value cast = in_dtype(c, c->module->ops[op].operands[k]);
+            c->module->ops[op].operands[k] = cast;
+        }
+        follow(c, &c->module->ops[op]);
+    }
+}
+
 bool dtm_pass_precision(dtm_module *module) {
     if (!module->settings.train.present || module->settings.train.precision == DTM_F32) return true;
     chooser c = {.module = module, .arena = dtm_arena_create(), .dtype = module->settings.train.precision};
@@ -128,24 +142,8 @@ bool dtm_pass_precision(dtm_module *module) {
         for (uint32_t r = 0; r < op->n_results && !in_update(&c, c.ops.items[i]); r++)
             if (rounds(&c, op, r)) set_dtype(&c, op->results[r], c.dtype);
     }
-    for (size_t i = 0; i < c.ops.count; i++) {
-        dtm_op op = c.ops.items[i];
-        if (in_update(&c, op) || module->ops[op].kind == DTM_OP_CARRY) continue;
-        for (uint32_t k = 0; k < module->ops[op].n_operands; k++)
-            if (wants(&c, &module->ops[op], k)) {
-                dtm_value cast = in_dtype(&c, module->ops[op].operands[k]);
-                module->ops[op].operands[k] = cast;
-            }
-        follow(&c, &module->ops[op]);
-    }
-    for (size_t i = 0; i < c.ops.count; i++) { /* what a carry goes on with is known by now */
-        dtm_op op = c.ops.items[i];
-        for (uint32_t k = 0; k < module->ops[op].n_operands && module->ops[op].kind == DTM_OP_CARRY; k++)
-            if (wants(&c, &module->ops[op], k)) {
-                dtm_value cast = in_dtype(&c, module->ops[op].operands[k]);
-                module->ops[op].operands[k] = cast;
-            }
-    }
+    cast_operands(&c, false);
+    cast_operands(&c, true); /* what a carry goes on with is known by now */
     dtm_arena_destroy(c.arena);
     return true;
 }

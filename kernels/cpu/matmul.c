@@ -135,7 +135,7 @@ int64_t dtm_matmul_scratch_bytes(const int64_t *sizes) {
 
 static int64_t bytes_of(int64_t type) { return type == DTM_MATMUL_F32 ? 4 : 2; }
 
-static const char *element(const void *base, int64_t type, int64_t index) { return (const char *)base + index * bytes_of(type); }
+static void *element(const void *base, int64_t type, int64_t index) { return (char *)(uintptr_t)base + index * bytes_of(type); }
 
 /* to[rows, cols] of f32, in the order in which `from` runs on: returns the strides there. */
 static void widen(const void *from, int64_t type, int64_t row, int64_t col, int64_t rows, int64_t cols, float *to, int64_t *to_row,
@@ -182,7 +182,7 @@ static void run_halves(const dtm_matmul_sizes *z, const dtm_matmul_block *m, voi
             dtm_matmul_block part = *m;
             part.rows = m->rows - i < most.rows ? m->rows - i : most.rows;
             part.cols = m->cols - j < most.cols ? m->cols - j : most.cols;
-            char *to = (char *)m->c + (i * m->c_row + j) * bytes_of(z->c_type);
+            void *to = element(m->c, z->c_type, i * m->c_row + j);
             int64_t unit;
             part.c = c;
             if (m->beta != 0) widen(to, z->c_type, m->c_row, 1, part.rows, part.cols, c, &part.c_row, &unit);
@@ -205,9 +205,9 @@ static void run_halves(const dtm_matmul_sizes *z, const dtm_matmul_block *m, voi
 static void run_slice(const dtm_kernel_args *args, dtm_matmul_axis axis, int64_t which, int64_t from, int64_t to) {
     const dtm_matmul_sizes *z = (const dtm_matmul_sizes *)(const void *)args->sizes;
     dtm_matmul_block block = {
-        .a = (const float *)(const void *)element(args->buffers[DTM_MATMUL_A], z->a_type, which * z->a_batch),
-        .b = (const float *)(const void *)element(args->buffers[DTM_MATMUL_B], z->b_type, which * z->b_batch),
-        .c = (float *)(void *)(uintptr_t)element(args->buffers[DTM_MATMUL_C], z->c_type, which * z->c_batch),
+        .a = element(args->buffers[DTM_MATMUL_A], z->a_type, which * z->a_batch),
+        .b = element(args->buffers[DTM_MATMUL_B], z->b_type, which * z->b_batch),
+        .c = element(args->buffers[DTM_MATMUL_C], z->c_type, which * z->c_batch),
         .rows = z->m,
         .cols = z->n,
         .depth = z->k,
@@ -222,9 +222,9 @@ static void run_slice(const dtm_kernel_args *args, dtm_matmul_axis axis, int64_t
                                 : 0,
     };
     const int rows = axis == DTM_MATMUL_CUT_ROWS;
-    if (rows) block.a = (const float *)(const void *)element(block.a, z->a_type, from * z->a_row), block.rows = to - from;
-    else block.b = (const float *)(const void *)element(block.b, z->b_type, from * z->b_col), block.cols = to - from;
-    block.c = (float *)(void *)(uintptr_t)element(block.c, z->c_type, rows ? from * z->c_row : from);
+    if (rows) block.a = element(block.a, z->a_type, from * z->a_row), block.rows = to - from;
+    else block.b = element(block.b, z->b_type, from * z->b_col), block.cols = to - from;
+    block.c = element(block.c, z->c_type, rows ? from * z->c_row : from);
     if (has_halves(z)) run_halves(z, &block, args->scratch);
     else current().run(&block, args->scratch);
 }

@@ -60,36 +60,24 @@ static inline float greatest(float a, float b) {
 
 static const int directions[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
 /* Volatile, so that the compiler leaves the operation between the changes of the rounding mode. */
-static __attribute__((noinline)) float directed(int base, float a_, float b_, float c_, int round) {
-    volatile float a = a_, b = b_, c = c_, d;
-    fesetround(directions[round]);
-    switch (base) {
-    case ADD: d = a + b; break;
-    case SUB: d = a - b; break;
-    case MUL: d = a * b; break;
-    case DIV: d = a / b; break;
-    case RCP: d = 1 / a; break;
-    case SQRT: d = sqrtf(a); break;
-    default: d = fmaf(a, b, c); break;
+#define DIRECTED(name, type, root, fused)                                                                                          \
+    static __attribute__((noinline)) type name(int base, type a_, type b_, type c_, int round) {                                   \
+        volatile type a = a_, b = b_, c = c_, d;                                                                                   \
+        fesetround(directions[round]);                                                                                             \
+        switch (base) {                                                                                                            \
+        case ADD: d = a + b; break;                                                                                                \
+        case SUB: d = a - b; break;                                                                                                \
+        case MUL: d = a * b; break;                                                                                                \
+        case DIV: d = a / b; break;                                                                                                \
+        case RCP: d = 1 / a; break;                                                                                                \
+        case SQRT: d = root(a); break;                                                                                             \
+        default: d = fused(a, b, c); break;                                                                                        \
+        }                                                                                                                          \
+        fesetround(FE_TONEAREST);                                                                                                  \
+        return d;                                                                                                                  \
     }
-    fesetround(FE_TONEAREST);
-    return d;
-}
-static __attribute__((noinline)) double directed_double(int base, double a_, double b_, double c_, int round) {
-    volatile double a = a_, b = b_, c = c_, d;
-    fesetround(directions[round]);
-    switch (base) {
-    case ADD: d = a + b; break;
-    case SUB: d = a - b; break;
-    case MUL: d = a * b; break;
-    case DIV: d = a / b; break;
-    case RCP: d = 1 / a; break;
-    case SQRT: d = sqrt(a); break;
-    default: d = fma(a, b, c); break;
-    }
-    fesetround(FE_TONEAREST);
-    return d;
-}
+DIRECTED(directed, float, sqrtf, fmaf)
+DIRECTED(directed_double, double, sqrt, fma)
 
 /* f32 with modifiers. */
 static float slow(const struct op *op, float a, float b, float c) {
