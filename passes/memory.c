@@ -526,6 +526,8 @@ static void visit_apart(dtm_module *module, dtm_op op, void *state) {
         span_state s = span_of(p, data->results[i]);
         if (touched < 0 && s.end > end) end = s.end;
         if (!dtm_fault(95)) widen(group_of(p, data->results[i]), begin, begin);
+        /* before the first copy those of all have started: they stay until the last has been */
+        if (early && common < here.depth) widen(group_of(p, data->results[i]), begin, p->order.end[here.loops[common]]);
     }
     for (dtm_op at = op; at && !dtm_fault(94); at = dtm_goes_on_from(module, at)) /* what it goes on from may be under way as long */
         for (uint32_t i = 0; i < module->ops[at].n_operands; i++) {
