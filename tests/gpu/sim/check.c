@@ -51,7 +51,7 @@ static bool global_place(struct run *r, uint64_t at, int size, enum access acces
         if (at < b->low || at + (uint64_t)size > b->high || at + (uint64_t)size < at || (b->direction & want) != want)
             continue;
         k->last = n;
-        *p = (struct place){.low = b->low, .high = b->high, .bytes = (char *)(uintptr_t)b->low, .defined = b->range->defined,
+        *p = (struct place){.low = b->low, .high = b->high, .bytes = b->range->bytes + (b->low - (uint64_t)(uintptr_t)b->range->base), .defined = b->range->defined,
                             .from = (size_t)(b->low - (uint64_t)(uintptr_t)b->range->base), .name = b->name, .global = true, .buffer = n,
                             .shadow = b->tracked ? &b->range->shadow : NULL};
         return true;

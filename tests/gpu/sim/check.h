@@ -24,7 +24,7 @@ enum { PAGE = 4096 };
 struct page { int shift; struct page *next; struct cell cells[]; };
 struct shadow { struct page **pages; size_t n; };
 
-struct range { char *base; size_t size; uint64_t *defined; struct shadow shadow; };
+struct range { char *base, *bytes; size_t size; uint64_t *defined; struct shadow shadow; };
 struct sim_memory { struct range *ranges; int n; struct page *spare; /* of four bytes a cell, used again */ char *scratch; size_t scratch_size; };
 struct sync { uint64_t address; uint32_t *seen; struct sync *next; };
 struct buffer { const char *name; uint64_t low, high; int direction; bool tracked; struct range *range; };

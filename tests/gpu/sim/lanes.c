@@ -84,22 +84,9 @@ static void store(struct run *r, struct warp *w, const struct op *op, uint32_t m
             }
     }
 }
-static void load_param(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
+/* The same bytes into all lanes. */
+static void load_uniform(struct run *r, struct warp *w, const struct op *op, uint32_t m, const char *from) {
     uint32_t *file = w->file;
-    if (op->wide) {
-        uint64_t address[LANES];
-        char *at[LANES];
-        addresses(file, op, address);
-        for (int l = 0; l < LANES; l++)
-            address[l] |= PARAM_WINDOW;
-        m = check_access(r, w, op, GENERIC, m, address, type_bytes(op->type) * op->vector, READS, at);
-        for (int v = 0; v < op->vector; v++)
-            for (int l = 0; l < LANES; l++)
-                if (m >> l & 1)
-                    load_one(file, op, r->f->operands[op->operands + (uint32_t)v], l, at[l] + type_bytes(op->type) * v);
-        return;
-    }
-    const char *from = (const char *)r->launch->params + op->immediate;
     int size = type_bytes(op->type);
     for (int v = 0; v < op->vector; v++) {
         int32_t row = r->f->operands[op->operands + (uint32_t)v];
@@ -111,6 +98,32 @@ static void load_param(struct run *r, struct warp *w, const struct op *op, uint3
         else
             EACH(uint32_t, row, x);
     }
+}
+static void load_param(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
+    uint32_t *file = w->file;
+    if (op->wide) {
+        uint64_t address[LANES];
+        char *at[LANES];
+        addresses(file, op, address);
+        uint64_t offset = address[0] & ~PARAM_WINDOW, differ = 0;
+        for (int l = 0; l < LANES; l++) {
+            differ |= address[l] ^ address[0];
+            address[l] |= l ? PARAM_WINDOW : 0;
+        }
+        address[0] |= PARAM_WINDOW;
+        size_t bytes = (size_t)(type_bytes(op->type) * op->vector);
+        if (!differ && offset % bytes == 0 && offset + bytes <= r->launch->params_size && offset < PARAM_WINDOW) { /* of blockIdx alone */
+            load_uniform(r, w, op, m, (const char *)r->launch->params + offset);
+            return;
+        }
+        m = check_access(r, w, op, GENERIC, m, address, type_bytes(op->type) * op->vector, READS, at);
+        for (int v = 0; v < op->vector; v++)
+            for (int l = 0; l < LANES; l++)
+                if (m >> l & 1)
+                    load_one(file, op, r->f->operands[op->operands + (uint32_t)v], l, at[l] + type_bytes(op->type) * v);
+        return;
+    }
+    load_uniform(r, w, op, m, (const char *)r->launch->params + op->immediate);
 }
 
 static uint64_t combined(const struct op *op, uint64_t old, uint64_t b, uint64_t c) {

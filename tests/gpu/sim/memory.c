@@ -13,7 +13,8 @@ struct range *range_of(const struct sim_memory *m, uint64_t at) {
     }
     return low < m->n && (uint64_t)(uintptr_t)m->ranges[low].base <= at ? &m->ranges[low] : NULL;
 }
-bool sim_memory_add(struct sim_memory *m, void *base, size_t size) {
+bool sim_memory_add(struct sim_memory *m, void *base, size_t size) { return sim_memory_add_at(m, base, base, size); }
+bool sim_memory_add_at(struct sim_memory *m, void *base, void *bytes, size_t size) {
     int at = 0;
     while (at < m->n && (uintptr_t)m->ranges[at].base < (uintptr_t)base)
         at++;
@@ -24,7 +25,7 @@ bool sim_memory_add(struct sim_memory *m, void *base, size_t size) {
     if (!m->ranges)
         abort();
     memmove(m->ranges + at + 1, m->ranges + at, sizeof *m->ranges * (size_t)(m->n++ - at));
-    m->ranges[at] = (struct range){.base = base, .size = size, .defined = zeroed(size / 64 + 1, 8)};
+    m->ranges[at] = (struct range){.base = base, .bytes = bytes, .size = size, .defined = zeroed(size / 64 + 1, 8)};
     return true;
 }
 bool sim_memory_remove(struct sim_memory *m, void *base) {

@@ -52,6 +52,8 @@ struct sim_memory *sim_memory_new(void);
 void sim_memory_free(struct sim_memory *); /* the ranges' bytes stay the caller's */
 /* Ranges must not overlap: false if they do. Bytes are taken as undefined. */
 bool sim_memory_add(struct sim_memory *, void *base, size_t size);
+/* The same, of addresses that are none of the host's: their bytes lie at `bytes`. */
+bool sim_memory_add_at(struct sim_memory *, void *base, void *bytes, size_t size);
 bool sim_memory_remove(struct sim_memory *, void *base);
 /* Says that bytes were written (a copy from the host) or are rubbish from now on; false outside all ranges. */
 bool sim_memory_define(struct sim_memory *, const void *at, size_t size, bool defined);
