@@ -1,0 +1,184 @@
+/* What the tests of kernels on the simulated GPU share: programs compiled by NVRTC for each architecture, launches with every check
+ * on, in random orders, and numbers as they are stored. Programs are files of gate/good, which pass the gate too. */
+#ifndef DTM_TEST_SIMULATED_H
+#define DTM_TEST_SIMULATED_H
+
+#include "tests/gpu/gate/program.h"
+#include "tests/gpu/sim/sim.h"
+
+#include <math.h>
+
+static const char *const architectures[] = {"sm_80", "sm_90", "sm_100"};
+enum { ARCHITECTURES = 3, MOST = 16 };
+
+static dtm_jit *jit;
+static struct sim_module *modules[ARCHITECTURES];
+
+static inline void load(const char *file) {
+    char path[300], name[320], error[500];
+    dtm_status status = {0};
+    snprintf(path, sizeof path, "tests/gpu/gate/good/%s", file);
+    snprintf(name, sizeof name, "/dtm/%s", path);
+    char *text = program(path);
+    dtm_jit_source sources[ARCHITECTURES];
+    dtm_jit_code *codes[ARCHITECTURES];
+    for (int a = 0; a < ARCHITECTURES; a++) sources[a] = (dtm_jit_source){name, text, architectures[a]};
+    if (!dtm_jit_compile(jit, sources, ARCHITECTURES, codes, &status)) {
+        printf("%s\n", status.message);
+        exit(1);
+    }
+    for (int a = 0; a < ARCHITECTURES; a++) {
+        sim_module_free(modules[a]);
+        modules[a] = sim_module_load(codes[a]->ptx, strlen(codes[a]->ptx), error, sizeof error);
+        if (!modules[a]) {
+            printf("%s for %s: %s\n", file, architectures[a], error);
+            exit(1);
+        }
+        dtm_jit_code_free(codes[a]);
+    }
+    free(text);
+}
+
+/* ---- a launch ---- */
+
+typedef struct launch {
+    struct sim_buffer buffers[MOST];
+    int n_buffers;
+    unsigned char params[4000];
+    size_t bytes;
+    uint32_t shared; /* dynamic */
+    int order;       /* of blocks and warps; 0: random, 1: forward, 2: reverse */
+    bool perturb;    /* approximations are off by what the ISA allows */
+} launch;
+
+static inline void param(launch *l, const void *value, size_t bytes) {
+    l->bytes = (l->bytes + bytes - 1) / bytes * bytes;
+    memcpy(l->params + l->bytes, value, bytes);
+    l->bytes += bytes;
+}
+static inline void whole(launch *l, int value) { param(l, &value, sizeof value); }
+static inline void wide(launch *l, int64_t value) { param(l, &value, sizeof value); }
+/* Memory of the device that no parameter names yet. */
+static inline void *memory(launch *l, const char *name, size_t bytes, int direction) {
+    void *at = aligned_alloc(256, (bytes + 511) / 256 * 256);
+    if (!at || l->n_buffers == MOST) abort();
+    l->buffers[l->n_buffers++] = (struct sim_buffer){name, at, bytes, direction};
+    return at;
+}
+static inline void *buffer(launch *l, const char *name, size_t bytes, int direction) {
+    void *at = memory(l, name, bytes, direction);
+    param(l, &at, sizeof at);
+    return at;
+}
+
+static inline void run(const launch *l, int architecture, const char *kernel, int grid_x, int grid_y, int block, uint64_t seed) {
+    struct sim_memory *memory = sim_memory_new();
+    static struct sim_reports reports;
+    memset(&reports, 0, sizeof reports);
+    for (int i = 0; i < l->n_buffers; i++) {
+        sim_memory_add(memory, (void *)(uintptr_t)l->buffers[i].base, l->buffers[i].size);
+        sim_memory_define(memory, l->buffers[i].base, l->buffers[i].size, l->buffers[i].direction & SIM_READ);
+    }
+    static const enum sim_order orders[] = {SIM_RANDOM, SIM_FORWARD, SIM_REVERSE};
+    const struct sim_launch launched = {.function = sim_function_find(modules[architecture], kernel),
+                                        .grid = {(uint32_t)grid_x, (uint32_t)grid_y, 1},
+                                        .block = {(uint32_t)block, 1, 1},
+                                        .params = l->params,
+                                        .params_size = l->bytes,
+                                        .buffers = l->buffers,
+                                        .n_buffers = l->n_buffers,
+                                        .name = kernel,
+                                        .seed = seed,
+                                        .dynamic_shared = l->shared,
+                                        .warps = orders[l->order],
+                                        .blocks = orders[l->order],
+                                        .random_groups = l->order == 0,
+                                        .copies = SIM_BY_LOT,
+                                        .perturb = l->perturb};
+    bool ok = sim_launch_run(memory, &launched, &reports);
+    for (int i = 0; i < reports.n; i++) sim_report_print(&reports.report[i], stdout);
+    check(ok && reports.total == 0, __LINE__, kernel, architectures[architecture]);
+    sim_memory_free(memory);
+}
+
+static inline void release(launch *l) {
+    for (int i = 0; i < l->n_buffers; i++) free((void *)(uintptr_t)l->buffers[i].base);
+}
+
+/* ---- what is right ---- */
+
+static uint32_t state = 1;
+static inline uint32_t draw(void) { return state = state * 1664525u + 1013904223u; }
+static inline float drawn(void) { return (float)(draw() >> 8) / (1 << 23) - 1; }
+
+static inline uint32_t bits_of(float x) {
+    uint32_t b;
+    memcpy(&b, &x, 4);
+    return b;
+}
+static inline float float_of(uint32_t b) {
+    float x;
+    memcpy(&x, &b, 4);
+    return x;
+}
+
+/* A storage of `digits` bits after the point, exponents from `least` on, and `most` its largest finite number. */
+typedef struct format {
+    int digits, least;
+    double most;
+} format;
+static const format bf16 = {7, -126, 0x1.fep127}, f16 = {10, -14, 65504}, f32 = {23, -126, 0x1.fffffep127};
+
+static inline double unit(double x, format f) {
+    int e = x == 0 || !isfinite(x) ? f.least : ilogb(x);
+    return ldexp(1, (e < f.least ? f.least : e) - f.digits);
+}
+static inline double rounded(double x, format f) {
+    if (!isfinite(x)) return x;
+    double u = unit(x, f), y = nearbyint(x / u) * u;
+    return fabs(y) > f.most ? copysign(INFINITY, x) : y;
+}
+
+/* Sign, exponent, mantissa. */
+static inline double value_of(uint16_t b, format f) {
+    int exponent_bits = 15 - f.digits, exponent = (b & 0x7fff) >> f.digits, all = (1 << exponent_bits) - 1;
+    double mantissa = b & ((1 << f.digits) - 1), sign = b >> 15 ? -1 : 1;
+    if (exponent == all) return mantissa != 0 ? NAN : sign * INFINITY;
+    if (!exponent) return sign * ldexp(mantissa, f.least - f.digits);
+    return sign * ldexp(1 + ldexp(mantissa, -f.digits), exponent - 1 + f.least);
+}
+
+/* Equal, signs of zeros too, or both NaN. */
+static inline bool same(double a, double b) { return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b)); }
+/* NaN is near to NaN alone. */
+static inline bool near(double a, double b, double tolerance) {
+    if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
+    return a == b || fabs(a - b) <= tolerance;
+}
+
+static inline uint16_t half_of(double x) {
+    uint16_t low = 0, high = 0x7c00; /* positive ones are in order */
+    x = rounded(x, f16);
+    if (isnan(x)) return 0x7e00;
+    while (low < high) {
+        uint16_t middle = (uint16_t)((low + high) / 2);
+        if (value_of(middle, f16) < fabs(x))
+            low = (uint16_t)(middle + 1);
+        else
+            high = middle;
+    }
+    return (uint16_t)(low | (signbit(x) ? 0x8000 : 0));
+}
+
+static inline void put(void *buffer, int64_t i, double x, format f) {
+    if (f.digits == 23)
+        ((float *)buffer)[i] = (float)x;
+    else
+        ((uint16_t *)buffer)[i] = f.digits == 7 ? (uint16_t)(bits_of((float)rounded(x, bf16)) >> 16) : half_of(x);
+}
+static inline double get(const void *buffer, int64_t i, format f) {
+    return f.digits == 23 ? (double)((const float *)buffer)[i] : value_of(((const uint16_t *)buffer)[i], f);
+}
+static inline size_t size_of(format f) { return f.digits == 23 ? 4 : 2; }
+
+#endif
