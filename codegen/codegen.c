@@ -63,7 +63,7 @@ uint32_t dtm_kernel_index(dtm_generator *g, const char *name, const char *text) 
     dtm_string body = dtm_string_of(module_of(g)->context, text);
     for (uint32_t k = 0; k < g->n_kernels; k++)
         if (g->kernels[k].body == body) return k;
-    dtm_kernel_text kernel = {dtm_string_printf(module_of(g)->context, "%s_%zu", name, g->n_kernels), body, 0};
+    dtm_kernel_text kernel = {.name = dtm_string_printf(module_of(g)->context, "%s_%zu", name, g->n_kernels), .body = body};
     DTM_PUSH(g->arena, g->kernels, g->n_kernels, g->cap_kernels, kernel);
     return (uint32_t)(g->n_kernels - 1);
 }
@@ -382,6 +382,7 @@ static void lower(dtm_generator *g, dtm_op op) {
     for (size_t i = 0; i < g->n_early; i++)
         if (g->early[i].collective == op) return; /* lower_early */
     if (g->seconds && (!data->body || data->kind == DTM_OP_FUSED)) g->pending += g->seconds[op];
+    if (g->cuda && dtm_lower_cuda(g, op)) return;
     switch (data->kind) {
     case DTM_OP_FORWARD: case DTM_OP_BACKWARD: case DTM_OP_UPDATE: {
         dtm_plan_phase outside = g->phase;
@@ -511,14 +512,15 @@ static void share(dtm_generator *all, size_t count) {
     }
 }
 
-bool dtm_codegen(dtm_module *module, const dtm_predictions *predicted, dtm_text *plan_c, dtm_text *kernels_c) {
-    dtm_arena *arena = dtm_arena_create();
-    size_t count = module->n_ranks ? module->n_ranks : 1;
+/* One generator a plan; NULL after an error. */
+static dtm_generator *generate_all(dtm_module *module, const dtm_predictions *predicted, bool cuda, dtm_arena *arena, size_t *n) {
+    size_t count = *n = module->n_ranks ? module->n_ranks : 1;
     dtm_generator *all = dtm_arena_alloc(arena, count * sizeof *all);
     bool good = true;
     for (size_t i = 0; i < count && good; i++) {
         dtm_generator *g = &all[i];
         g->arena = arena;
+        g->cuda = cuda;
         const dtm_module *own = module->n_ranks ? module->ranks[i] : module;
         g->seconds = predicted ? predicted->seconds(own, arena) : NULL;
         g->step_seconds = predicted ? predicted->step : 0;
@@ -530,11 +532,39 @@ bool dtm_codegen(dtm_module *module, const dtm_predictions *predicted, dtm_text 
         generate(g, module->n_ranks ? module->ranks[i] : module);
         good = !g->failed;
     }
-    if (good) {
-        share(all, count);
+    if (!good) return NULL;
+    share(all, count);
+    return all;
+}
+
+bool dtm_codegen(dtm_module *module, const dtm_predictions *predicted, dtm_text *plan_c, dtm_text *kernels_c) {
+    dtm_arena *arena = dtm_arena_create();
+    size_t count;
+    dtm_generator *all = generate_all(module, predicted, false, arena, &count);
+    if (all) {
         dtm_write_plans(all, count, plan_c);
-        dtm_write_kernels(&all[0], kernels_c);
+        dtm_write_kernels(all, kernels_c);
     }
     dtm_arena_destroy(arena);
-    return good;
+    return all != NULL;
+}
+
+bool dtm_codegen_cuda(dtm_module *module, const dtm_predictions *predicted, dtm_text *plan_c, dtm_text *kernels_c,
+                      dtm_cuda_source **sources, size_t *n_sources) {
+    dtm_arena *arena = dtm_arena_create(), *lasting = dtm_context_arena(module->context);
+    size_t count;
+    dtm_generator *all = generate_all(module, predicted, true, arena, &count);
+    *n_sources = all ? all->n_kernels : 0;
+    *sources = dtm_arena_alloc(lasting, (*n_sources + 1) * sizeof **sources);
+    if (all) {
+        dtm_write_plans(all, count, plan_c);
+        dtm_write_cuda_kernels(all, count, kernels_c);
+        for (size_t k = 0; k < *n_sources; k++) {
+            dtm_cuda_source *source = &(*sources)[k];
+            *source = (dtm_cuda_source){dtm_string_text(module->context, all->kernels[k].name), {lasting, NULL, 0, 0}};
+            dtm_write_cuda_source(all, count, k, &source->text);
+        }
+    }
+    dtm_arena_destroy(arena);
+    return all != NULL;
 }

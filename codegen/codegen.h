@@ -23,4 +23,15 @@ typedef struct dtm_predictions {
  * in the context. */
 bool dtm_codegen(dtm_module *module, const dtm_predictions *predicted, dtm_text *plan_c, dtm_text *kernels_c);
 
+/* One kernel: CUDA C that includes templates by their names (kernels/cuda/templates.h). */
+typedef struct dtm_cuda_source {
+    const char *name;
+    dtm_text text;
+} dtm_cuda_source;
+
+/* The same for NVIDIA GPUs: kernels.c, compiled once, has the kernels' sources with all that they include, and what is computed of
+ * sizes on the host. The sources are in the context's arena. */
+bool dtm_codegen_cuda(dtm_module *module, const dtm_predictions *predicted, dtm_text *plan_c, dtm_text *kernels_c,
+                      dtm_cuda_source **sources, size_t *n_sources);
+
 #endif

@@ -88,6 +88,10 @@ void dtm_lower_accumulate(dtm_generator *g, dtm_op op) {
     uint32_t sizes[2] = {dtm_size_index(g, &elements), dtm_size_index(g, &number)};
     const char *c = dtm_c_type((dtm_dtype)type->dtype);
     bool max = dtm_value_type(module_of(g), data->operands[0])->max != type->max;
+    if (g->cuda) {
+        dtm_unsupported(g, op, "on a GPU");
+        return;
+    }
     const char *text = dtm_arena_printf(g->arena,
         "static int64_t @_extent(const int64_t *z) {\n    return (z[0] + 4095) / 4096;\n}\n"
         "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n"

@@ -5,7 +5,8 @@
  *     collectives.c  what goes between ranks
  *     nest*.c     loop nests of elementwise and reducing kernels       expression.c  operators as C expressions
  *     matmul.c    dot as matrix products                               calls.c    wrappers of library kernels
- *     move.c      gather, scatter, shapes                              write.c    plan.c                         */
+ *     move.c      gather, scatter, shapes                              write.c    plan.c
+ *     cuda*.c     kernels as CUDA C, where that is the target                                                    */
 #ifndef DTM_CODEGEN_GENERATOR_H
 #define DTM_CODEGEN_GENERATOR_H
 
@@ -14,9 +15,27 @@
 #include "ir/storage.h"
 #include "runtime/plan.h"
 
+/* A kernel as CUDA C. In all its texts @ stands for its name. */
+typedef struct dtm_cuda_launch_text {
+    const char *suffix; /* KERNEL(@suffix, threads) {..} is in the device's text, with `p`, and `tuple` the type of p.t[..] (kernels/cuda/entry.cuh) */
+    uint32_t threads;
+    const char *blocks; /* an expression of z[], as C: grid.x */
+    const char *shared; /* another: bytes of dynamic shared memory; NULL: none */
+} dtm_cuda_launch_text;
+
+typedef struct dtm_cuda_text {
+    const char *device; /* CUDA C that begins with its #includes */
+    const char *host;   /* static functions in C that the expressions call; NULL: none */
+    uint32_t n_launches;
+    dtm_cuda_launch_text launches[DTM_PLAN_CUDA_LAUNCHES];
+    const char *scratch; /* an expression of z[]: bytes of a tuple; NULL: none */
+} dtm_cuda_text;
+
 typedef struct dtm_kernel_text {
     dtm_string name, body; /* body: the functions' text with @ for the name */
     uint64_t read_only;    /* bit i: it only reads buffer i of a tuple */
+    const dtm_cuda_text *cuda; /* NULL: body is C */
+    uint32_t n_buffers, n_sizes; /* of a tuple, with cuda */
 } dtm_kernel_text;
 
 typedef struct dtm_early {
@@ -26,6 +45,7 @@ typedef struct dtm_early {
 typedef struct dtm_generator {
     dtm_module *module;
     dtm_arena *arena;
+    bool cuda; /* kernels are CUDA C; else C for CPUs */
     bool *stored;
     dtm_loop_places places; /* of the loop with an order */
     bool failed;
@@ -111,6 +131,8 @@ uint32_t dtm_step_state(dtm_generator *g);
 dtm_plan_instruction *dtm_emit(dtm_generator *g, dtm_op op, dtm_plan_kind kind, dtm_plan_category category);
 /* The kernel of that text (`@` stands for its name), made or found; names begin with `name`. */
 uint32_t dtm_kernel_index(dtm_generator *g, const char *name, const char *text);
+/* The same of CUDA C; all of its launches have so many buffers and sizes a tuple. */
+uint32_t dtm_cuda_kernel_index(dtm_generator *g, const char *name, const dtm_cuda_text *text, size_t n_buffers, size_t n_sizes);
 void dtm_emit_launch(dtm_generator *g, dtm_op op, dtm_plan_category category, uint32_t kernel, const uint32_t *buffers,
                      size_t n_buffers, const uint32_t *sizes, size_t n_sizes);
 void dtm_emit_copy(dtm_generator *g, dtm_op op, uint32_t input, uint32_t output);
@@ -143,6 +165,9 @@ void dtm_lower_gather(dtm_generator *g, dtm_op op);
 void dtm_lower_scatter(dtm_generator *g, dtm_op op);
 void dtm_lower_shape(dtm_generator *g, dtm_op op); /* split, merge, slice, pad, concat where bytes move */
 
+/* cuda_library.c: what becomes a kernel of the library, where the target is CUDA. False: the operator is lowered as for CPUs. */
+bool dtm_lower_cuda(dtm_generator *g, dtm_op op);
+
 /* Copies a tensor to one with the same dimensions in another order. */
 typedef struct dtm_placed {
     const dtm_type_data *type;
@@ -163,5 +188,9 @@ void dtm_c_number(dtm_dtype dtype, double number, dtm_text *out);
 /* Of a pipeline the plans of all its ranks, which share kernels and inputs. */
 void dtm_write_plans(dtm_generator *all, size_t count, dtm_text *out);
 void dtm_write_kernels(dtm_generator *g, dtm_text *out);
+/* cuda_write.c: the same where the target is CUDA: host functions and sources. `count` generators use the kernels. */
+void dtm_write_cuda_kernels(dtm_generator *all, size_t count, dtm_text *out);
+/* What is to be read of kernel k, and compiled with the templates that it includes. */
+void dtm_write_cuda_source(dtm_generator *all, size_t count, size_t k, dtm_text *out);
 
 #endif

@@ -277,6 +277,10 @@ void dtm_lower_nest(dtm_generator *g, dtm_op unit) {
     choose_shape(&n);
     make_loops(&n);
     choose_saved(&n);
+    if (g->cuda) {
+        dtm_unsupported(g, unit, "on a GPU");
+        return;
+    }
     dtm_text text = {g->arena, NULL, 0, 0};
     bool finishes = n.shape == NEST_ALL || n.shape == NEST_SUMS;
     if (finishes) {

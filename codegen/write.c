@@ -375,10 +375,12 @@ static void write_plan(const dtm_generator *g, const char *digits, dtm_text *out
     if (g->n_stages)
         dtm_text_printf(out, "    .stage_axis = %u,\n    .n_stages = %zu,\n    .stages = stages,\n", g->module->settings.pipeline.axis,
                         g->n_stages);
-    dtm_text_printf(out, "    .hash = \"%s\",\n    .source = %lluu,\n#ifdef DTM_ISAS\n"
-                         "    .kernels = {dtm_kernels_v1, dtm_kernels_v3, dtm_kernels_v4},\n#else\n"
-                         "    .kernels = {dtm_kernels_v1, NULL, NULL},\n#endif\n    .n_start = %zu,\n",
-                    digits, (unsigned long long)g->module->source_hash, g->n_start);
+    dtm_text_printf(out, "    .hash = \"%s\",\n    .source = %lluu,\n", digits, (unsigned long long)g->module->source_hash);
+    if (g->cuda) dtm_text_printf(out, "    .cuda = dtm_cuda_kernels,\n    .n_cuda = %zu,\n", g->n_kernels);
+    else
+        dtm_text_printf(out, "#ifdef DTM_ISAS\n    .kernels = {dtm_kernels_v1, dtm_kernels_v3, dtm_kernels_v4},\n#else\n"
+                             "    .kernels = {dtm_kernels_v1, NULL, NULL},\n#endif\n");
+    dtm_text_printf(out, "    .n_start = %zu,\n", g->n_start);
     dtm_text_printf(out, "    .n_kernels = %zu,\n    .n_extents = %zu,\n    .n_sizes = %zu,\n    .n_loops = %zu,\n    .n_buffers = %zu,\n"
                          "    .n_weights = %zu,\n    .n_inputs = %zu,\n    .n_instructions = %zu,\n",
                     g->n_kernels, g->n_extents, g->n_sizes, g->n_loops, g->n_buffers, g->n_weights, g->n_inputs, g->n_instructions);
@@ -401,15 +403,17 @@ void dtm_write_plans(dtm_generator *all, size_t count, dtm_text *out) {
     for (size_t i = 0; i < count; i++) write_tables(&all[i], &tables);
     dtm_text_append(&whole, tables.data, tables.length);
     for (size_t i = 0; i < count; i++) write_head(&all[i], &whole);
-    dtm_write_kernels(all, &whole);
+    if (all->cuda) dtm_write_cuda_kernels(all, count, &whole);
+    else dtm_write_kernels(all, &whole);
     char digits[65];
     write_digest(&whole, digits);
     dtm_text_printf(out, "/* The plan of %s, written by dtmc. runtime/plan.h says what it means. */\n"
                          "#include \"runtime/plan.h\"\n\n#include <math.h>\n#include <stddef.h>\n\n"
-                         "#ifndef DTM_VERSION\n#define DTM_VERSION \"\"\n#endif\n\n"
-                         "extern const dtm_plan_kernel dtm_kernels_v1[];\n"
-                         "#ifdef DTM_ISAS\nextern const dtm_plan_kernel dtm_kernels_v3[], dtm_kernels_v4[];\n#endif\n\n",
+                         "#ifndef DTM_VERSION\n#define DTM_VERSION \"\"\n#endif\n\n",
                     dtm_string_text(all->module->context, all->module->name));
+    dtm_text_printf(out, "%s", all->cuda ? "extern const dtm_plan_cuda_kernel dtm_cuda_kernels[];\n\n"
+                                         : "extern const dtm_plan_kernel dtm_kernels_v1[];\n"
+                                           "#ifdef DTM_ISAS\nextern const dtm_plan_kernel dtm_kernels_v3[], dtm_kernels_v4[];\n#endif\n\n");
     dtm_text_append(out, tables.data, tables.length);
     if (all->n_stages) {
         dtm_text_printf(out, "static const dtm_plan");

@@ -4,7 +4,7 @@
  *
  *     extents ----> sizes -------------------+                what depends on the rank is evaluated once, at load
  *        |                                   v
- *        +------> buffers ----------> instructions <---- kernels (three tables, one an instruction set)
+ *        +------> buffers ----------> instructions <---- kernels (three tables, one an instruction set; or CUDA C)
  *                    ^                       ^
  *        weights, inputs                   loops
  *
@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 enum {
-    DTM_PLAN_VERSION = 4,
+    DTM_PLAN_VERSION = 5,
     DTM_PLAN_RANK = 8,   /* dimensions of a tensor */
     DTM_PLAN_AXES = 12,  /* axes of a mesh */
     DTM_PLAN_SPLITS = DTM_PLAN_AXES, /* axes that split one dimension */
@@ -144,6 +144,36 @@ typedef struct dtm_plan_kernel {
 /* kernels.c is compiled once for each, with -DDTM_ISA=v1, =v3, =v4, and defines one table; on other machines there is v1
  * alone, plain C, and the rest are NULL. */
 enum { DTM_PLAN_V1, DTM_PLAN_V3, DTM_PLAN_V4, DTM_PLAN_ISAS };
+
+/* ---- kernels of a program for NVIDIA GPUs ---- */
+
+/* One launch of a generated CUDA kernel. The functions are of one tuple's sizes, and compiled for the host. */
+typedef struct dtm_plan_cuda_launch {
+    const char *entry;                       /* extern "C" */
+    uint32_t threads;                        /* of a block */
+    int64_t (*blocks)(const int64_t *sizes); /* grid.x; 0: nothing to do */
+    int64_t (*shared)(const int64_t *sizes); /* bytes of dynamic shared memory; NULL: none */
+} dtm_plan_cuda_launch;
+
+/* A generated kernel, at the same index as in the tables of a program for CPUs: its launches run one after another, each with
+ * one parameter by value (kernels/cuda/entry.cuh),
+ *
+ *     struct { struct { void *b[n_buffers]; void *scratch; long long z[n_sizes, at least 1]; } t[tuples]; unsigned long long *error; }
+ *
+ * grid.y is the number of tuples in it, at most `tuples`; grid.x is the largest of their `blocks`, and a block beyond its own
+ * tuple's returns. *error holds DTM_KERNEL_OK until a bad input is found, then the least element index (kernels/kernel.h). */
+enum { DTM_PLAN_CUDA_LAUNCHES = 4, DTM_PLAN_CUDA_BYTES = 4000 /* most of the parameter */ };
+typedef struct dtm_plan_cuda_kernel {
+    const char *name;   /* NVRTC's name for the program is "/dtm/NAME.cu" */
+    const char *source; /* CUDA C with all that it includes */
+    uint32_t n_launches;
+    const dtm_plan_cuda_launch *launches;
+    uint32_t n_buffers, n_sizes; /* of a tuple */
+    uint32_t tuples;
+    int64_t (*scratch_bytes)(const int64_t *sizes); /* of device memory for a tuple, from its first launch to its last; NULL: none */
+    uint64_t read_only; /* bit i: it only reads buffer i of a tuple */
+    uint64_t hash;      /* of its text */
+} dtm_plan_cuda_kernel;
 
 /* ---- instructions ---- */
 
@@ -440,9 +470,10 @@ struct dtm_plan {
     dtm_plan_train train;
     int64_t arena_bytes;    /* the whole of what a rank allocates, but for threads' scratch */
     dtm_plan_memory memory;
-    const dtm_plan_kernel *kernels[DTM_PLAN_ISAS];
+    const dtm_plan_kernel *kernels[DTM_PLAN_ISAS]; /* NULL, all three: a program for GPUs */
+    const dtm_plan_cuda_kernel *cuda;              /* NULL: a program for CPUs */
     uint32_t n_start; /* instructions at the beginning that run once, before the first step (tables of rope) */
-    uint32_t n_kernels, n_extents, n_sizes, n_loops, n_buffers, n_weights, n_inputs, n_instructions;
+    uint32_t n_kernels, n_cuda, n_extents, n_sizes, n_loops, n_buffers, n_weights, n_inputs, n_instructions;
     uint32_t n_places;      /* tables of places, a number for each of the microbatches */
     const uint32_t *places; /* one after another */
     const dtm_plan_extent *extents;
@@ -459,7 +490,8 @@ struct dtm_plan {
 #define DTM_PLAN_FORMAT                                                                                                \
     ((uint32_t)(DTM_PLAN_VERSION + 16 * (sizeof(dtm_plan) + 3 * sizeof(dtm_plan_instruction) +                         \
                                          5 * sizeof(dtm_plan_buffer) + 7 * sizeof(dtm_plan_weight) +                   \
-                                         11 * sizeof(dtm_plan_input) + 13 * sizeof(dtm_plan_kernel))))
+                                         11 * sizeof(dtm_plan_input) + 13 * sizeof(dtm_plan_kernel) +                  \
+                                         17 * sizeof(dtm_plan_cuda_kernel) + 19 * sizeof(dtm_plan_cuda_launch))))
 
 /* What plan.c defines; of a pipeline the plan of coordinate 0. */
 extern const dtm_plan dtm_program_plan;

@@ -129,8 +129,23 @@ static void add_dims(hasher *h, const dtm_plan_dim *dims, uint32_t rank) {
 
 /* ---- instructions ---- */
 
+static void add_kernel(hasher *h, uint32_t kernel) {
+    if (!h->plan->cuda) {
+        if (leads(h, kernel, h->plan->n_kernels)) add(h, (int64_t)h->plan->kernels[DTM_PLAN_V1][kernel].hash);
+        return;
+    }
+    if (!leads(h, kernel, h->plan->n_cuda)) return;
+    const dtm_plan_cuda_kernel *k = &h->plan->cuda[kernel];
+    const int64_t numbers[] = {k->n_launches, k->n_buffers, k->n_sizes, k->tuples, (int64_t)k->read_only, (int64_t)k->hash};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) add(h, numbers[i]);
+    for (uint32_t i = 0, n = at_most(h, k->n_launches, DTM_PLAN_CUDA_LAUNCHES); i < n; i++) {
+        add_text(h, k->launches[i].entry);
+        add(h, k->launches[i].threads);
+    }
+}
+
 static void add_launch(hasher *h, const dtm_plan_launch *k) {
-    if (leads(h, k->kernel, h->plan->n_kernels)) add(h, (int64_t)h->plan->kernels[DTM_PLAN_V1][k->kernel].hash);
+    add_kernel(h, k->kernel);
     add(h, k->tuples);
     for (uint32_t i = 0, n = at_most(h, k->buffers.count, MOST_ITEMS); i < n; i++) add_buffer(h, k->buffers.items[i]);
     for (uint32_t i = 0, n = at_most(h, k->sizes.count, MOST_ITEMS); i < n; i++) add_size(h, k->sizes.items[i]);
@@ -314,7 +329,7 @@ static void add_head(hasher *h) {
     const int64_t numbers[] = {p->ranks,           p->microbatches,     p->train.steps,     (int64_t)p->train.seed,
                                p->arena_bytes,     p->memory.weights,   p->memory.gradients, p->memory.optimizer,
                                p->memory.activations, p->memory.workspace, p->memory.communication, p->memory.fragmentation,
-                               p->n_start,         p->n_stages,         p->stage_axis};
+                               p->n_start,         p->n_stages,         p->stage_axis,      p->n_cuda};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) add(h, numbers[i]);
     if (h->depth == DTM_PLAN_PLACES) add_number(h, p->seconds);
     add_train(h);

@@ -30,7 +30,19 @@ static bool write_sources(const char *folder, const dtm_text *plan, const dtm_te
     return write_text(folder, "plan.c", plan) && write_text(folder, "kernels.c", kernels);
 }
 
-static bool emit(const dtm_options *options, dtm_module *module, const dtm_text *plan, const dtm_text *kernels) {
+/* What becomes of a program: the module after all passes, and C; for GPUs kernels as CUDA C too. */
+typedef struct sources {
+    dtm_module *module;
+    dtm_text plan, kernels;
+    dtm_cuda_source *cuda;
+    size_t n_cuda;
+    bool failed;
+} sources;
+
+static bool is_cuda(const dtm_options *options) { return options->target && strcmp(options->target, "cuda") == 0; }
+
+static bool emit(const dtm_options *options, const sources *made) {
+    dtm_module *module = made->module;
     if (!options->emit) return true;
     if (mkdir(options->emit, 0777) && errno != EEXIST) {
         fprintf(stderr, "dtmc build: %s: %s\n", options->emit, strerror(errno));
@@ -39,7 +51,10 @@ static bool emit(const dtm_options *options, dtm_module *module, const dtm_text 
     dtm_text ir = {.arena = dtm_context_arena(module->context)};
     dtm_print_options print = {.local_shapes = true};
     dtm_module_print(module, &print, &ir);
-    return write_sources(options->emit, plan, kernels) && write_text(options->emit, "ir.dtm", &ir);
+    bool good = write_sources(options->emit, &made->plan, &made->kernels) && write_text(options->emit, "ir.dtm", &ir);
+    for (size_t i = 0; good && i < made->n_cuda; i++)
+        good = write_text(options->emit, dtm_arena_printf(ir.arena, "%s.cu", made->cuda[i].name), &made->cuda[i].text);
+    return good;
 }
 
 /* Compiles what is in `folder` and puts the executable at `output`. */
@@ -48,6 +63,7 @@ static bool make_executable(const dtm_options *options, const char *folder) {
     dtm_toolchain toolchain;
     if (!dtm_toolchain_find(&toolchain)) return false;
     toolchain.draft = options->draft;
+    toolchain.cuda = is_cuda(options);
     if (!dtm_toolchain_compile(&toolchain, folder)) return false;
     char made[4200];
     snprintf(made, sizeof made, "%s/program", folder);
@@ -58,8 +74,8 @@ static bool make_executable(const dtm_options *options, const char *folder) {
 }
 
 static void remove_folder(const char *folder) {
-    static const char *const names[] = {"plan.c",       "kernels.c",    "plan.o",  "kernels_v1.o",
-                                        "kernels_v3.o", "kernels_v4.o", "program", "messages"};
+    static const char *const names[] = {"plan.c",       "kernels.c",    "plan.o",    "kernels_v1.o", "kernels_v3.o",
+                                        "kernels_v4.o", "kernels.o", "program", "messages"};
     char path[4200];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
@@ -67,13 +83,6 @@ static void remove_folder(const char *folder) {
     }
     rmdir(folder);
 }
-
-/* What becomes of a program: the module after all passes, and C. */
-typedef struct sources {
-    dtm_module *module;
-    dtm_text plan, kernels;
-    bool failed;
-} sources;
 
 bool dtm_keeps_contracts(dtm_module *module) {
     bool good = true;
@@ -90,8 +99,9 @@ bool dtm_keeps_contracts(dtm_module *module) {
     return dtm_bubble_check(module) && good;
 }
 
-static bool generate(sources *made) {
+static bool generate(const dtm_options *options, sources *made) {
     dtm_predictions predicted = {dtm_run_times, dtm_step_seconds(made->module), dtm_pair_course_of};
+    if (is_cuda(options)) return dtm_codegen_cuda(made->module, &predicted, &made->plan, &made->kernels, &made->cuda, &made->n_cuda);
     return dtm_codegen(made->module, &predicted, &made->plan, &made->kernels);
 }
 
@@ -99,7 +109,7 @@ static bool generate(sources *made) {
 static sources translate(dtm_context *context, const dtm_options *options) {
     dtm_arena *arena = dtm_context_arena(context);
     sources made = {.module = dtm_compile(context, options, NULL), .plan.arena = arena, .kernels.arena = arena};
-    made.failed = !made.module || !dtm_keeps_contracts(made.module) || !generate(&made);
+    made.failed = !made.module || !dtm_keeps_contracts(made.module) || !generate(options, &made);
     made.failed |= dtm_report(context);
     return made;
 }
@@ -113,7 +123,7 @@ int dtm_command_check(const dtm_options *options) {
 }
 
 static bool write_executable(const dtm_options *options, const sources *made) {
-    if (!emit(options, made->module, &made->plan, &made->kernels)) return false;
+    if (!emit(options, made)) return false;
     char folder[4096];
     if (snprintf(folder, sizeof folder, "%s.XXXXXX", options->output) >= (int)sizeof folder || !mkdtemp(folder)) {
         fprintf(stderr, "dtmc build: cannot write beside %s: %s\n", options->output, strerror(errno));
@@ -129,8 +139,8 @@ int dtm_command_build(const dtm_options *options) {
         fprintf(stderr, "dtmc build: say where to: -o NAME\n");
         return 2;
     }
-    if (options->target && strcmp(options->target, "cpu") != 0) {
-        fprintf(stderr, "dtmc build: no target `%s`; this version has `cpu`\n", options->target);
+    if (options->target && strcmp(options->target, "cpu") != 0 && !is_cuda(options)) {
+        fprintf(stderr, "dtmc build: no target `%s`; there are `cpu` and `cuda`\n", options->target);
         return 2;
     }
     struct stat there;

@@ -40,7 +40,7 @@ static const struct {
     int compiles;
 } texts[] = {
     {"build",
-     "dtmc build FILE -o OUT: compiles a program to an executable for the CPUs of this machine's kind.\n"
+     "dtmc build FILE -o OUT: compiles a program to an executable for the CPUs of this machine's kind, or for GPUs.\n"
      "\n"
      "The executable carries its plan and its kernels. Run it with as many ranks as the mesh has:\n"
      "    mpirun -n 4 ./OUT train --data corpus.txt      or, all ranks in one process,  ./OUT train --local ..\n"
@@ -48,7 +48,8 @@ static const struct {
      "\n"
      "    -o OUT            the executable to write\n"
      "    --emit DIR        also write the plan, the kernels and the last IR there, to be read\n"
-     "    --target cpu      the only target of this version\n"
+     "    --target cpu      for CPUs of this machine's kind, or\n"
+     "    --target cuda     for NVIDIA GPUs: kernels are CUDA C, compiled when the program starts; it never runs on the CPU instead\n"
      "    --draft           compile quickly what runs slowly: one plain set of kernels, for tests\n"
      "    --from PASS       FILE is a dump taken after PASS (the dump says so itself; this checks it)\n",
      1},

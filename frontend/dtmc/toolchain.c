@@ -16,7 +16,7 @@
 extern char **environ;
 
 bool dtm_toolchain_find(dtm_toolchain *toolchain) {
-    toolchain->draft = false;
+    toolchain->draft = toolchain->cuda = false;
     char self[4096];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length > 0) {
@@ -121,7 +121,7 @@ static void compile_command(command *c, const dtm_toolchain *t, const char *fold
 }
 
 /* What is compiled: the plan, and the kernels once for each instruction set; as a draft the kernels once, plain and
- * hardly optimised. */
+ * hardly optimised; for GPUs what the host does for them. */
 typedef struct unit {
     const char *source, *object, *flags;
 } unit;
@@ -131,6 +131,11 @@ typedef struct unit {
 static const unit draft[] = {
     {"plan.c", "plan.o", PLAN_FLAGS},
     {"kernels.c", "kernels_v1.o", "-DDTM_ISA=v1 -O1 -fno-math-errno -fno-trapping-math"},
+};
+
+static const unit of_gpus[] = {
+    {"plan.c", "plan.o", PLAN_FLAGS},
+    {"kernels.c", "kernels.o", "-O1"},
 };
 
 static const unit finished[] = {
@@ -149,8 +154,8 @@ static const unit finished[] = {
 enum { MOST_UNITS = 8 };
 
 static int units_of(const dtm_toolchain *t, const unit **units) {
-    *units = t->draft ? draft : finished;
-    return t->draft ? (int)(sizeof draft / sizeof *draft) : (int)(sizeof finished / sizeof *finished);
+    *units = t->cuda ? of_gpus : t->draft ? draft : finished;
+    return t->cuda ? (int)(sizeof of_gpus / sizeof *of_gpus) : t->draft ? (int)(sizeof draft / sizeof *draft) : (int)(sizeof finished / sizeof *finished);
 }
 
 bool dtm_toolchain_compile(const dtm_toolchain *t, const char *folder) {

@@ -9,6 +9,7 @@ typedef struct dtm_toolchain {
     char include[4096];   /* folder that "runtime/plan.h" is found in */
     char libraries[4096]; /* folder of the static libraries */
     bool draft;           /* compile quickly what runs slowly: for tests */
+    bool cuda;            /* kernels.c has CUDA C in texts, and little else: it is compiled once */
 } dtm_toolchain;
 
 bool dtm_toolchain_find(dtm_toolchain *toolchain);
