@@ -71,6 +71,13 @@ static inline void *buffer(launch *l, const char *name, size_t bytes, int direct
     return at;
 }
 
+/* A tuple of what DTM_ENTRY takes, and after the last the error word. */
+static inline void tuple(launch *l, void *const *buffers, int n_buffers, void *scratch, const int64_t *sizes, int n_sizes) {
+    for (int i = 0; i < n_buffers; i++) param(l, &buffers[i], sizeof buffers[i]);
+    param(l, &scratch, sizeof scratch);
+    for (int i = 0; i < n_sizes; i++) wide(l, sizes[i]);
+}
+
 static inline void run(const launch *l, int architecture, const char *kernel, int grid_x, int grid_y, int block, uint64_t seed) {
     struct sim_memory *memory = sim_memory_new();
     static struct sim_reports reports;

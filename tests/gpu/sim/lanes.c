@@ -71,7 +71,7 @@ static void store(struct run *r, struct warp *w, const struct op *op, uint32_t m
     r->idle = 0;
     for (int v = 0; v < op->vector; v++) {
         int32_t row = r->f->operands[op->operands + (uint32_t)v];
-        if (size == 4 && op->vector == 1 && in_a_row(at, m)) {
+        if (size == 4 && !op->mods && op->vector == 1 && in_a_row(at, m)) {
             memcpy(at[0], R32(row), 4 * LANES);
             continue;
         }
