@@ -78,7 +78,7 @@ static inline void tuple(launch *l, void *const *buffers, int n_buffers, void *s
     for (int i = 0; i < n_sizes; i++) wide(l, sizes[i]);
 }
 
-static inline void run(const launch *l, int architecture, const char *kernel, int grid_x, int grid_y, int block, uint64_t seed) {
+static inline void run_grid(const launch *l, int architecture, const char *kernel, const uint32_t grid[3], int block, uint64_t seed) {
     struct sim_memory *memory = sim_memory_new();
     static struct sim_reports reports;
     memset(&reports, 0, sizeof reports);
@@ -88,7 +88,7 @@ static inline void run(const launch *l, int architecture, const char *kernel, in
     }
     static const enum sim_order orders[] = {SIM_RANDOM, SIM_FORWARD, SIM_REVERSE};
     const struct sim_launch launched = {.function = sim_function_find(modules[architecture], kernel),
-                                        .grid = {(uint32_t)grid_x, (uint32_t)grid_y, 1},
+                                        .grid = {grid[0], grid[1], grid[2]},
                                         .block = {(uint32_t)block, 1, 1},
                                         .params = l->params,
                                         .params_size = l->bytes,
@@ -106,6 +106,10 @@ static inline void run(const launch *l, int architecture, const char *kernel, in
     for (int i = 0; i < reports.n; i++) sim_report_print(&reports.report[i], stdout);
     check(ok && reports.total == 0, __LINE__, kernel, architectures[architecture]);
     sim_memory_free(memory);
+}
+
+static inline void run(const launch *l, int architecture, const char *kernel, int grid_x, int grid_y, int block, uint64_t seed) {
+    run_grid(l, architecture, kernel, (const uint32_t[]){(uint32_t)grid_x, (uint32_t)grid_y, 1}, block, seed);
 }
 
 static inline void release(launch *l) {
