@@ -151,8 +151,9 @@ static bool load_from(dtm_rank *rank, const dtm_safetensors *file, const tensor_
         bounds_of(&box, begin, end);
         for (int64_t copy = 0; copy < copies && dtm_box_elements(&box); copy++) {
             const dtm_stored_tensor *found = dtm_safetensors_find(file, list->tensors[list->first[w] + copy].name);
-            void *to = dtm_rank_buffer_copy(rank, weight->buffer, copy);
-            if (!dtm_safetensors_read(file, found, begin, end, to, status)) return false;
+            int64_t bytes = dtm_box_elements(&box) * (int64_t)sizeof(float);
+            void *at = dtm_rank_buffer_copy(rank, weight->buffer, copy), *to = dtm_rank_open(rank, at, bytes, status);
+            if (!to || !dtm_safetensors_read(file, found, begin, end, to, status) || !dtm_rank_write(rank, at, to, bytes, status)) return false;
         }
     }
     return true;
@@ -258,11 +259,12 @@ static bool save_weight(dtm_rank *rank, output *out, uint32_t index, dtm_status 
     dtm_box box = dtm_rank_box(rank, w->buffer);
     int64_t begin[DTM_PLAN_RANK], end[DTM_PLAN_RANK];
     if (w->state || out->list.held_before[index] || !dtm_rank_owns(rank, w->buffer) || dtm_box_elements(&box) == 0) return true;
+    int64_t bytes = dtm_box_elements(&box) * (int64_t)sizeof(float);
     bounds_of(&box, begin, end);
-    for (int64_t copy = 0; copy < dtm_weight_copies(rank->plan, w); copy++)
-        if (!dtm_safetensors_write(out->writer, out->list.first[index] + copy, begin, end,
-                                   dtm_rank_buffer_copy(rank, w->buffer, copy), status))
-            return false;
+    for (int64_t copy = 0; copy < dtm_weight_copies(rank->plan, w); copy++) {
+        const void *data = dtm_rank_read(rank, dtm_rank_buffer_copy(rank, w->buffer, copy), bytes, status);
+        if (!data || !dtm_safetensors_write(out->writer, out->list.first[index] + copy, begin, end, data, status)) return false;
+    }
     return true;
 }
 
@@ -329,13 +331,14 @@ static float *spread_out(const spread *s, const float *from, dtm_status *status)
 bool dtm_gradient_write(dtm_rank *rank, const dtm_plan_io *gradient, dtm_status *status) {
     const dtm_plan_weight *w = &rank->plan->weights[gradient->index];
     output *out = &rank->gradients->out;
-    const void *data = dtm_rank_buffer(rank, gradient->buffer);
+    dtm_box held = dtm_rank_box(rank, gradient->buffer);
     float *made = NULL;
     spread s;
     if (out->list.held_before[gradient->index] || !dtm_rank_owns(rank, gradient->buffer)) return true;
     bool lacks = spread_of(rank, w, gradient->buffer, &s);
     if (dtm_box_elements(&s.box) == 0) return true;
-    if (lacks) data = made = spread_out(&s, data, status);
+    const void *data = dtm_rank_read(rank, dtm_rank_buffer(rank, gradient->buffer), dtm_box_elements(&held) * (int64_t)sizeof(float), status);
+    if (lacks && data) data = made = spread_out(&s, data, status);
     int64_t begin[DTM_PLAN_RANK], end[DTM_PLAN_RANK], copy = rank->copies[rank->plan->buffers[w->buffer].loop];
     bounds_of(&s.box, begin, end);
     bool ok =

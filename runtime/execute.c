@@ -6,6 +6,7 @@
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/matmul.h"
 #include "runtime/checkpoint.h"
+#include "runtime/cuda/device.h"
 #include "runtime/data.h"
 #include "runtime/profile.h"
 #include "runtime/replicas.h"
@@ -54,20 +55,25 @@ static void add_run(launch_job *job, uint32_t t, uint32_t loop, int64_t copy) {
     rank->ends[job->runs++] = before + rank->kernels[job->launch->kernel].extent(values);
 }
 
-static bool bad_element(dtm_rank *rank, const dtm_plan_instruction *at, dtm_status *status) {
+bool dtm_bad_element(dtm_rank *rank, const dtm_plan_instruction *at, int64_t element, int32_t value, dtm_status *status) {
     uint32_t buffer = at->kernel.error_buffer;
     const dtm_plan_buffer *b = &rank->plan->buffers[buffer];
     dtm_box box = dtm_rank_box(rank, buffer);
-    int64_t rest = rank->error, whole = 0, stride = 1;
+    int64_t rest = element, whole = 0, stride = 1;
     for (int d = box.rank - 1; d >= 0; d--) {
         whole += (box.spans[d].begin + rest % box.spans[d].size) * stride;
         rest /= box.spans[d].size;
         stride *= rank->plan->extents[b->dims[d]].whole;
     }
-    int32_t value = 0;
-    if (b->dtype == DTM_PLAN_I32) value = ((const int32_t *)dtm_rank_buffer(rank, buffer))[rank->error];
     return dtm_status_fail(status, "step %lld: element %lld of `%s` is %d, %s (%s, line %u)", (long long)rank->step + 1,
                            (long long)whole, b->name, value, at->kernel.error, rank->options->data, at->line);
+}
+
+static bool bad_element(dtm_rank *rank, const dtm_plan_instruction *at, dtm_status *status) {
+    uint32_t buffer = at->kernel.error_buffer;
+    int32_t value = 0;
+    if (rank->plan->buffers[buffer].dtype == DTM_PLAN_I32) value = ((const int32_t *)dtm_rank_buffer(rank, buffer))[rank->error];
+    return dtm_bad_element(rank, at, rank->error, value, status);
 }
 
 static bool launch(dtm_rank *rank, const dtm_plan_instruction *at, dtm_status *status) {
@@ -225,6 +231,16 @@ double dtm_learning_rate(const dtm_plan_train *train, int64_t t) {
     return floor + (peak - floor) * (1 + cos(3.14159265358979323846 * x)) / 2;
 }
 
+void dtm_number_as(dtm_plan_dtype dtype, double number, void *to) {
+    switch (dtype) {
+    case DTM_PLAN_F32: *(float *)to = (float)number; return;
+    case DTM_PLAN_I32: *(int32_t *)to = (int32_t)number; return;
+    case DTM_PLAN_BF16: *(uint16_t *)to = dtm_to_bf16((float)number); return;
+    case DTM_PLAN_F16: *(uint16_t *)to = dtm_to_f16((float)number); return;
+    default: memset(to, (int)number, 1);
+    }
+}
+
 static void fill(dtm_rank *rank, uint32_t buffer, double number) {
     dtm_box box = dtm_rank_box(rank, buffer);
     int64_t count = dtm_box_elements(&box);
@@ -247,8 +263,7 @@ static void fill(dtm_rank *rank, uint32_t buffer, double number) {
     }
 }
 
-static void set_scalar(dtm_rank *rank, const dtm_plan_scalar *scalar) {
-    void *to = dtm_rank_buffer(rank, scalar->buffer);
+void dtm_scalar_value(dtm_rank *rank, const dtm_plan_scalar *scalar, void *to) {
     switch (scalar->number) {
     case DTM_PLAN_LEARNING_RATE:
         rank->learning_rate = dtm_learning_rate(&rank->plan->train, rank->step + !dtm_fault(31));
@@ -263,13 +278,20 @@ static void set_scalar(dtm_rank *rank, const dtm_plan_scalar *scalar) {
         return;
     }
     default:
-        fill(rank, scalar->buffer, scalar->beta);
+        return;
     }
+}
+
+static void set_scalar(dtm_rank *rank, const dtm_plan_scalar *scalar) {
+    if (scalar->number == DTM_PLAN_FILL)
+        fill(rank, scalar->buffer, scalar->beta);
+    else
+        dtm_scalar_value(rank, scalar, dtm_rank_buffer(rank, scalar->buffer));
 }
 
 /* ---- what comes in and goes out ---- */
 
-static bool read_input(dtm_rank *rank, const dtm_plan_io *io, dtm_status *status) {
+bool dtm_input_block(dtm_rank *rank, const dtm_plan_io *io, void *to, dtm_status *status) {
     dtm_box box = dtm_rank_box(rank, io->buffer);
     int64_t begin[DTM_PLAN_RANK], end[DTM_PLAN_RANK];
     for (int d = 0; d < box.rank; d++) {
@@ -277,15 +299,18 @@ static bool read_input(dtm_rank *rank, const dtm_plan_io *io, dtm_status *status
         end[d] = begin[d] + box.spans[d].size;
     }
     if (dtm_box_elements(&box) == 0) return true;
-    if (!dtm_data_read(rank->data, rank->step, (int)io->index, begin, end, dtm_rank_buffer(rank, io->buffer), status))
+    if (!dtm_data_read(rank->data, rank->step, (int)io->index, begin, end, to, status))
         return false;
     dtm_data_prefetch(rank->data, rank->step + 1, (int)io->index, begin, end);
     return true;
 }
 
-static bool report(dtm_rank *rank, const dtm_plan_io *io, dtm_status *status) {
+static bool report(dtm_rank *rank, uint32_t index, dtm_status *status) {
+    const dtm_plan_io *io = &rank->plan->instructions[index].io;
     const void *at = dtm_rank_buffer(rank, io->buffer);
     double value;
+    if (rank->device)
+        return dtm_feed_report(rank, index, status) && dtm_check_replica(rank, io->buffer, "report", io->name, status);
     switch (rank->plan->buffers[io->buffer].dtype) {
     case DTM_PLAN_F32:
         value = (double)*(const float *)at;
@@ -316,10 +341,13 @@ static bool gradient(dtm_rank *rank, const dtm_plan_io *io, dtm_status *status) 
 static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *status) {
     const dtm_plan_instruction *at = &rank->plan->instructions[index];
     if (rank->options->simulate && dtm_simulate(rank, at)) return true;
+    dtm_device *device = rank->device;
+    if (device) device->last = at;
     switch (at->kind) {
     case DTM_PLAN_KERNEL:
-        return launch(rank, at, status);
+        return device ? dtm_device_launch(rank, index, status) : launch(rank, at, status);
     case DTM_PLAN_MATMUL:
+        if (device) return dtm_device_multiply(rank, index, work, status);
         *work = multiply(rank, &at->matmul, NULL);
         return true;
     case DTM_PLAN_COLLECTIVE:
@@ -331,17 +359,18 @@ static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *st
         return (at->kind == DTM_PLAN_SEND && rank->in_timeline) || dtm_finish_message(rank, index, status);
     case DTM_PLAN_COPY:
         dtm_run_copy(rank, &at->copy);
-        return true;
+        return !device || !device->failure.failed || dtm_status_fail(status, "%s", device->failure.message);
     case DTM_PLAN_TERM:
         dtm_run_term(rank, &at->copy);
-        return true;
+        return !device || !device->failure.failed || dtm_status_fail(status, "%s", device->failure.message);
     case DTM_PLAN_SCALAR:
+        if (device) return dtm_feed_scalar(rank, index, status);
         set_scalar(rank, &at->scalar);
         return true;
     case DTM_PLAN_INPUT:
-        return read_input(rank, &at->io, status);
+        return device ? dtm_feed_input(rank, index, status) : dtm_input_block(rank, &at->io, dtm_rank_buffer(rank, at->io.buffer), status);
     case DTM_PLAN_REPORT:
-        return report(rank, &at->io, status);
+        return report(rank, index, status);
     case DTM_PLAN_GRADIENT:
         return gradient(rank, &at->io, status);
     default:
@@ -363,7 +392,7 @@ bool dtm_run_instruction(dtm_rank *rank, uint32_t index, dtm_status *status) {
     if (!rank->profile && !rank->trace) return run_one(rank, index, &work, status);
     dtm_trace_begin(rank, at->name, dtm_profile_category(at->category));
     double begin = now();
-    bool ok = run_one(rank, index, &work, status);
+    bool ok = run_one(rank, index, &work, status) && (!rank->device || dtm_device_finish(rank, status)); /* which only enqueues */
     dtm_trace_end(rank);
     if (!rank->profile) return ok;
     dtm_profile_entry *entry = &rank->profile[index];

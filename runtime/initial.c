@@ -78,7 +78,7 @@ static void fill(void *argument, int64_t begin, int64_t end, int thread) {
     }
 }
 
-void dtm_rank_initialize(dtm_rank *rank) {
+bool dtm_rank_initialize(dtm_rank *rank, dtm_status *status) {
     for (uint32_t i = 0; i < rank->plan->n_weights; i++) {
         const dtm_plan_weight *w = &rank->plan->weights[i];
         filling f = {.weight = w,
@@ -90,9 +90,14 @@ void dtm_rank_initialize(dtm_rank *rank) {
             char name[512];
             dtm_weight_name(rank->plan, w, copy, name, sizeof name);
             f.stream = stream_of(name);
-            f.to = dtm_rank_buffer_copy(rank, w->buffer, copy);
-            dtm_pool_run(rank->pool, fill, &f, dtm_box_elements(&f.box), GRAIN);
-            if (dtm_fault(51) && dtm_comm_rank(rank->comm) == 1 && dtm_box_elements(&f.box)) *f.to = nextafterf(*f.to, 1);
+            int64_t elements = dtm_box_elements(&f.box), bytes = elements * (int64_t)sizeof *f.to;
+            void *at = dtm_rank_buffer_copy(rank, w->buffer, copy);
+            f.to = dtm_rank_open(rank, at, bytes, status);
+            if (!f.to) return false;
+            dtm_pool_run(rank->pool, fill, &f, elements, GRAIN);
+            if (dtm_fault(51) && dtm_comm_rank(rank->comm) == 1 && elements) *f.to = nextafterf(*f.to, 1);
+            if (!dtm_rank_write(rank, at, f.to, bytes, status)) return false;
         }
     }
+    return true;
 }

@@ -1,6 +1,7 @@
 /* From the plan to a rank that can step: what must be alike is compared, what depends on the rank is evaluated, memory
  * and threads are made. */
 #include "ir/fault.h"
+#include "runtime/cuda/device.h"
 #include "runtime/plan_hash.h"
 #include "runtime/rank.h"
 
@@ -191,7 +192,7 @@ static bool make_threads(dtm_rank *rank, dtm_status *status) {
     if (!least[0]) least[0] = dtm_pool_default_threads(nodes_ranks);
     if (!least_of_all(comm, least, 2, status)) return false;
     rank->threads = least[0];
-    rank->level = level_of_kernels(rank->plan, least[1]); /* the same on all ranks, and so are the bits */
+    rank->level = rank->plan->cuda ? least[1] : level_of_kernels(rank->plan, least[1]); /* the same on all ranks, and so are the bits */
     rank->kernels = rank->plan->kernels[table_of(rank->level)];
     rank->pack = dtm_kernel_find_at(rank->level, "dtm_pack");
     flush_subnormals();
@@ -347,16 +348,20 @@ static void *map(int64_t bytes, int64_t huge_pages_from) {
     return memory;
 }
 
+/* What is simulated needs no device. */
+static bool is_on_device(const dtm_rank *rank) { return rank->plan->cuda && !rank->options->simulate; }
+
 static bool make_memory(dtm_rank *rank, dtm_status *status) {
     const dtm_plan *plan = rank->plan;
     if (!make_arguments(rank, status)) return false;
+    if (is_on_device(rank)) return true; /* which makes its own, when all ranks have come so far */
     rank->arena = map(plan->arena_bytes, HUGE_PAGES_FROM);
     if (!rank->arena)
         return dtm_status_fail(status,
                                "rank %d needs %.1f MiB of memory, and the system does not give it: shard more, or "
                                "take more microbatches or smaller dimensions",
                                dtm_comm_rank(rank->comm), (double)plan->arena_bytes / 1048576);
-    rank->scratch_bytes = scratch_needed(rank);
+    rank->scratch_bytes = plan->cuda ? 0 : scratch_needed(rank);
     rank->scratch = map(rank->scratch_bytes * rank->threads, HUGE_SCRATCH_FROM);
     if (rank->scratch) return true;
     return dtm_status_fail(status, "out of memory for the scratch of %d threads", rank->threads);
@@ -427,13 +432,15 @@ bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *opti
     bool ok =
         check_plan(rank, status) && evaluate(rank, status) && dtm_rank_make_groups(rank, status) && make_memory(rank, status);
     if (!ok) status->failed = true;
-    return dtm_comm_agree(comm, status);
+    return dtm_comm_agree(comm, status) && (!is_on_device(rank) || dtm_device_open(rank, status));
 }
 
 void dtm_rank_unload(dtm_rank *rank) {
     if (!rank->plan) return;
     /* A step may have failed with messages under way; those that cannot be given up keep their memory to the end. */
     if (rank->comm && !dtm_comm_quiet(rank->comm)) return;
+    bool on_device = rank->device != NULL;
+    dtm_device_close(rank);
     dtm_pool_destroy(rank->pool);
     dtm_data_close(rank->data);
     for (uint32_t i = 0; rank->transfers && i < rank->plan->n_instructions; i++) {
@@ -443,7 +450,7 @@ void dtm_rank_unload(dtm_rank *rank) {
         free(rank->transfers[i].apart);
         free(rank->transfers[i].apart_copies);
     }
-    if (rank->arena) munmap(rank->arena, (size_t)most(rank->plan->arena_bytes, 1));
+    if (rank->arena && !on_device) munmap(rank->arena, (size_t)most(rank->plan->arena_bytes, 1));
     if (rank->scratch) munmap(rank->scratch, (size_t)most(rank->scratch_bytes * rank->threads, 1));
     void *const owned[] = {rank->transfers,
                            rank->groups,

@@ -90,7 +90,15 @@ static const char shared_text[] =
     "    --check-replicas       a debugging aid: after every step, what several ranks hold alike is compared bit for "
     "bit\n"
     "    --disturb N            a debugging aid, with --local: messages come late, by times drawn by N, and who does not\n"
-    "                           wait for them is found out\n";
+    "                           wait for them is found out\n"
+    "\n"
+    "of a program built with --target cuda\n"
+    "    --cuda-libs DIR        the folder with libcuda, libnvrtc, libcublasLt and libnccl; by default the loader finds them,\n"
+    "                           or they are in /usr/local/cuda/lib64\n"
+    "    --cache DIR            the folder that keeps compiled kernels (default ~/.cache/dtm)\n"
+    "    --no-graph             launch each kernel of each step by itself; else the second step is captured as a graph, and\n"
+    "                           later ones are launches of that\n"
+    "    --generated-products   matrix products by dtm's own kernel rather than by libcublasLt, to compare the two\n";
 
 static const char info_text[] =
     "%s info: prints the program, its mesh, parameters, memory of a rank by kind, settings, and the plan's hash.\n"
@@ -140,7 +148,7 @@ typedef struct flag {
     void *target;
 } flag;
 
-enum { FLAGS = 23 };
+enum { FLAGS = 26 };
 
 static void flags_of(dtm_options *o, flag flags[FLAGS]) {
     const flag all[FLAGS] = {
@@ -165,7 +173,10 @@ static void flags_of(dtm_options *o, flag flags[FLAGS]) {
         {"--simulate", FLAG_SWITCH, FOR_TRAIN, &o->simulate},
         {"--json", FLAG_SWITCH, FOR_INFO, &o->json},
         {"--devices", FLAG_SWITCH, FOR_INFO, &o->devices},
-        {"--cuda-libs", FLAG_FOLDER, FOR_INFO, &o->cuda_libs},
+        {"--cuda-libs", FLAG_FOLDER, FOR_RUN | FOR_INFO, &o->cuda_libs},
+        {"--cache", FLAG_FOLDER, FOR_RUN, &o->cache},
+        {"--no-graph", FLAG_SWITCH, FOR_RUN, &o->no_graph},
+        {"--generated-products", FLAG_SWITCH, FOR_RUN, &o->generated_products},
         {NULL, FLAG_SWITCH, 0, NULL},
     };
     memcpy(flags, all, sizeof all);
@@ -315,7 +326,7 @@ static bool check_files(const dtm_options *o, dtm_status *status) {
 }
 
 static bool finish(dtm_options *o, dtm_status *status) {
-    if (o->cuda_libs && !o->devices) return dtm_status_fail(status, "--cuda-libs is for --devices: add it");
+    if (o->cuda_libs && o->command == DTM_COMMAND_INFO && !o->devices) return dtm_status_fail(status, "--cuda-libs is for --devices: add it");
     if (o->command != DTM_COMMAND_TRAIN && o->command != DTM_COMMAND_EVAL) return true;
     if (o->trace_first && !o->trace)
         return dtm_status_fail(status, "--trace-steps chooses steps of --trace F.json, which is not there");

@@ -34,6 +34,8 @@ typedef struct dtm_options {
     bool local, profile, json, quiet, check_replicas;
     bool devices;          /* of info */
     const char *cuda_libs; /* the folder of CUDA's libraries, or NULL */
+    const char *cache;     /* the folder of compiled kernels, or NULL: ~/.cache/dtm */
+    bool no_graph, generated_products; /* on a GPU */
     double deadline; /* of the watchdog, seconds */
     int argc;
     char **argv; /* for the log's header */

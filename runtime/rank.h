@@ -14,6 +14,7 @@
 typedef struct dtm_rank dtm_rank;
 typedef struct dtm_gradient_file dtm_gradient_file;
 typedef struct dtm_trace dtm_trace;
+typedef struct dtm_device dtm_device;
 
 /* What is worked out once for a collective. Counts are by member: elements for reductions, else bytes. */
 typedef struct dtm_transfer {
@@ -83,6 +84,7 @@ struct dtm_rank {
     bool later, last;    /* sums over microbatches have begun; this is the last microbatch that adds */
     bool in_timeline;
 
+    dtm_device *device; /* of a program for GPUs, whose address the arena is then; NULL: the CPU */
     char *arena;
     char *scratch; /* scratch_bytes for each thread */
     int64_t scratch_bytes;
@@ -125,10 +127,18 @@ dtm_box dtm_rank_box(const dtm_rank *rank, uint32_t buffer);
 /* Whether this rank is the one, of those that hold the same block of the buffer, that writes it to files. */
 bool dtm_rank_owns(const dtm_rank *rank, uint32_t buffer);
 
+/* ---- cuda/device.c: the host's way to memory of the arena, which may be a device's ---- */
+
+/* Its bytes, to be read until the next of these calls. On a CPU it is the memory itself. NULL: a failure. */
+const void *dtm_rank_read(dtm_rank *rank, const void *at, int64_t bytes, dtm_status *status);
+/* Where to write what then goes there by dtm_rank_write; on a CPU the memory itself, and the other call does nothing. */
+void *dtm_rank_open(dtm_rank *rank, void *at, int64_t bytes, dtm_status *status);
+bool dtm_rank_write(dtm_rank *rank, void *at, const void *from, int64_t bytes, dtm_status *status);
+
 /* ---- initial.c ---- */
 
 /* Fills weights as the program says, and states. */
-void dtm_rank_initialize(dtm_rank *rank);
+bool dtm_rank_initialize(dtm_rank *rank, dtm_status *status);
 
 /* ---- groups.c ---- */
 
@@ -164,6 +174,12 @@ void dtm_copy_box(dtm_rank *rank, int64_t element_bytes, const void *from, const
 /* ---- execute.c ---- */
 
 bool dtm_run_instruction(dtm_rank *rank, uint32_t index, dtm_status *status);
+/* What SCALAR (but FILL) and INPUT put into their buffers, in the step and microbatch under way. */
+void dtm_scalar_value(dtm_rank *rank, const dtm_plan_scalar *scalar, void *to);
+bool dtm_input_block(dtm_rank *rank, const dtm_plan_io *io, void *to, dtm_status *status);
+void dtm_number_as(dtm_plan_dtype dtype, double number, void *to); /* one element */
+/* The failure of a kernel that met a bad input: of its error_buffer's block, this element. */
+bool dtm_bad_element(dtm_rank *rank, const dtm_plan_instruction *at, int64_t element, int32_t value, dtm_status *status);
 /* Of a product: the rows [begin, begin + size) of each of `blocks` blocks of `whole` rows that follow on each other. */
 void dtm_run_rows(dtm_rank *rank, uint32_t index, int64_t blocks, int64_t whole, int64_t begin, int64_t size);
 
@@ -176,8 +192,10 @@ bool dtm_run_in_steps(dtm_rank *rank, uint32_t index, dtm_status *status);
 
 /* The instructions that run once. */
 bool dtm_rank_start(dtm_rank *rank, dtm_status *status);
-/* Step number `step`, from 0. Its reports are in rank->reports afterwards. */
+/* Step number `step`, from 0; a device has it before it then. */
 bool dtm_rank_step(dtm_rank *rank, int64_t step, dtm_status *status);
+/* Waits for that step, the last one or the one before: its reports and learning rate are the rank's then. */
+bool dtm_rank_take_step(dtm_rank *rank, int64_t step, dtm_status *status);
 /* The learning rate of step t, from 1. */
 double dtm_learning_rate(const dtm_plan_train *train, int64_t t);
 

@@ -54,10 +54,12 @@ static bool compare(dtm_rank *rank, uint32_t buffer, const void *block, const ch
     for (int r = 0; r < ranks; r++) bytes[r] = sizeof *hashes;
     dtm_box box = dtm_rank_box(rank, buffer);
     int64_t element = dtm_plan_dtype_bytes(rank->plan->buffers[buffer].dtype);
-    uint64_t own = hash_of(block, dtm_box_elements(&box) * element);
+    int64_t held = dtm_box_elements(&box) * element;
+    block = dtm_rank_read(rank, block, held, status);
+    uint64_t own = block ? hash_of(block, held) : 0;
     int pair[2] = {0, 0};
     dtm_group_label(rank->stage, "comparison of replicas");
-    bool ok = dtm_all_gather(rank->stage, DTM_ALGORITHM_RING, &own, hashes, bytes, status);
+    bool ok = block && dtm_all_gather(rank->stage, DTM_ALGORITHM_RING, &own, hashes, bytes, status);
     dtm_group_label(rank->stage, NULL);
     if (ok && find_difference(rank, buffer, hashes, pair)) {
         ok = dtm_group_index(rank->stage) == pair[1]
@@ -153,7 +155,10 @@ static bool exchange(dtm_rank *rank, const holding *list, size_t count, dtm_stat
         if ((size_t)list[i].stage != me) continue;
         dtm_box box = dtm_rank_box(rank, list[i].weight->buffer);
         int64_t element = dtm_plan_dtype_bytes(rank->plan->buffers[list[i].weight->buffer].dtype);
-        own[i] = hash_of(dtm_rank_buffer_copy(rank, list[i].weight->buffer, list[i].copy), dtm_box_elements(&box) * element);
+        int64_t held = dtm_box_elements(&box) * element;
+        const void *block = dtm_rank_read(rank, dtm_rank_buffer_copy(rank, list[i].weight->buffer, list[i].copy), held, status);
+        ok = block != NULL;
+        if (ok) own[i] = hash_of(block, held);
         rank->replicas_compared++;
     }
     if (ok) {

@@ -143,10 +143,7 @@ static bool prepare(session *s, dtm_status *status) {
     if (options->simulate && is_first(s))
         fprintf(stderr, "simulated: kernels sleep for their modelled time; losses and gradient norms mean nothing\n");
     if (options->simulate) return true;
-    if (!options->load)
-        dtm_rank_initialize(rank);
-    else if (!dtm_weights_load(rank, options->load, status))
-        return false;
+    if (options->load ? !dtm_weights_load(rank, options->load, status) : !dtm_rank_initialize(rank, status)) return false;
     return dtm_rank_start(rank, status);
 }
 
@@ -178,10 +175,27 @@ static bool log_step(session *s, int64_t step, double seconds, dtm_status *statu
     return !s->log || dtm_log_write(s->log, &line, status);
 }
 
+/* Of steps that need nothing of their own a device has one before it while the host reads what the last one told. */
+static bool runs_ahead(const dtm_rank *rank, bool last) {
+    return rank->device && !last && !rank->profile && !rank->trace && !rank->options->check_replicas;
+}
+
+/* Takes the steps that have been started and are not to stay under way, and logs them. */
+static bool take_steps(session *s, int64_t *taken, int64_t until, double *before, dtm_status *status) {
+    for (; *taken < until; ++*taken) {
+        if (!dtm_rank_take_step(&s->rank, *taken, status)) return false;
+        double after = now();
+        if (!log_step(s, *taken, after - *before, status)) return false;
+        *before = after;
+    }
+    return true;
+}
+
 static bool run_steps(session *s, dtm_status *status) {
     dtm_rank *rank = &s->rank;
     const char *gradients = rank->options->save_grads;
     double begin = now(), before = begin;
+    int64_t taken = 0;
     dtm_comm_link(rank->comm, true);
     dtm_simulate_begin(rank);
     for (int64_t step = 0; step < s->steps; step++) {
@@ -190,9 +204,7 @@ static bool run_steps(session *s, dtm_status *status) {
         dtm_trace_begin_step(rank, step);
         if (!dtm_rank_step(rank, step, status)) return false;
         dtm_trace_end_step(rank);
-        double after = now();
-        if (!log_step(s, step, after - before, status)) return false;
-        before = after;
+        if (!take_steps(s, &taken, runs_ahead(rank, last) ? step : step + 1, &before, status)) return false;
         if (last && gradients && !dtm_gradients_end(rank, status)) return false;
     }
     dtm_simulate_end(rank);

@@ -11,6 +11,7 @@
  *
  *     inputs --pack--> stage_in  --collective-->  stage_out  --the one after it-->  stage_out  --unpack--> outputs of that one */
 #include "ir/fault.h"
+#include "runtime/cuda/device.h"
 #include "runtime/rank.h"
 
 #include "kernels/cpu/pack.h"
@@ -47,6 +48,10 @@ void dtm_copy_box(dtm_rank *rank, int64_t element_bytes, const void *from, const
         from_stride *= from_block->spans[d].size;
         to_stride *= to_block->spans[d].size;
     }
+    if (rank->device) {
+        dtm_device_copy(rank->device, rank->device->compute, &sizes, from, to, &rank->device->failure);
+        return;
+    }
     void *buffers[2] = {[DTM_PACK_FROM] = (void *)from, [DTM_PACK_TO] = to};
     pack_job job = {rank->pack, {.buffers = buffers, .sizes = (const int64_t *)&sizes}};
     int64_t extent = rank->pack->extent(job.args.sizes);
@@ -71,7 +76,9 @@ void dtm_run_term(dtm_rank *rank, const dtm_plan_copy *copy) {
     void *to = dtm_rank_buffer(rank, copy->output);
     dtm_box box = dtm_rank_box(rank, copy->output);
     int64_t bytes = dtm_box_elements(&box) * dtm_plan_dtype_bytes(rank->plan->buffers[copy->output].dtype);
-    if (!first && !dtm_fault(8))
+    if (!first && !dtm_fault(8) && rank->device)
+        dtm_device_clear(rank->device, rank->device->compute, to, bytes, &rank->device->failure);
+    else if (!first && !dtm_fault(8))
         memset(to, 0, (size_t)bytes);
     else if (to != dtm_rank_buffer(rank, copy->input))
         dtm_run_copy(rank, copy);

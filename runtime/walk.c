@@ -10,6 +10,7 @@
  * where the plan says so (`fills`): whenever a part waits they go on, an instruction at a time, as far as the input gradient has come
  * (`needs`) and up to their first collective, if they have one. That is a matter of when things come, but nothing that other ranks see. */
 #include "ir/fault.h"
+#include "runtime/cuda/device.h"
 #include "runtime/rank.h"
 #include "runtime/replicas.h"
 #include "runtime/trace.h"
@@ -117,6 +118,9 @@ static bool waits_later(const dtm_rank *rank, const part *p) {
     return waits;
 }
 
+/* On a device all is ordered by events, and the walk waits for nothing. */
+static bool has_come(const dtm_rank *rank, dtm_collective_request *request) { return rank->device || dtm_collective_has_come(request); }
+
 /* A part that fills, if the other one can go on with what it waits for later. */
 static bool is_to_make_way(const dtm_rank *rank, part *p) {
     const part *other = p->other;
@@ -124,7 +128,7 @@ static bool is_to_make_way(const dtm_rank *rank, part *p) {
     if (!(p->fills || dtm_fault(106)) || other->fills || !waits_later(rank, other)) return false;
     if (!other->w.going) return true;
     const dtm_plan_instruction *at = &rank->plan->instructions[other->w.at];
-    return at->kind == DTM_PLAN_COLLECTIVE && dtm_collective_has_come(&rank->transfers[other->w.at].request);
+    return at->kind == DTM_PLAN_COLLECTIVE && has_come(rank, &rank->transfers[other->w.at].request);
 }
 
 /* What another rank has to do with can be waited for later, if it can be started at all. */
@@ -192,7 +196,7 @@ static bool fill(dtm_rank *rank, part *waits, dtm_status *status) {
     part *filler = waits->filler;
     dtm_collective_request *request = &rank->transfers[waits->w.at].request;
     bool ok = true, fills = false;
-    while (ok && may_fill(rank, filler, waits->input) && !dtm_collective_has_come(request)) {
+    while (ok && may_fill(rank, filler, waits->input) && !has_come(rank, request)) {
         if (!fills) {
             waits->copy_number = rank->copy_number;
             enter_part(rank, filler);
@@ -229,7 +233,7 @@ static bool go_on(dtm_rank *rank, walk *w, part *takes_turns, dtm_status *status
         } else if (i->kind == DTM_PLAN_TIMELINE) {
             if (!run_timeline(rank, &i->timeline, status)) return false;
             w->at = i->timeline.end;
-        } else if (i->steps && !takes_turns && !skipped) {
+        } else if (i->steps && !takes_turns && !skipped && !rank->device) {
             if (!dtm_run_in_steps(rank, w->at, status)) return false;
             w->at += 1 + i->steps;
         } else {
@@ -339,9 +343,14 @@ bool dtm_rank_start(dtm_rank *rank, dtm_status *status) {
     return ok;
 }
 
+static bool walk_step(dtm_rank *rank, dtm_status *status) {
+    return run(rank, rank->plan->n_start, rank->plan->n_instructions, status) && dtm_wait_events(rank, status);
+}
+
 bool dtm_rank_step(dtm_rank *rank, int64_t step, dtm_status *status) {
     rank->step = step;
     rank->n_reports = 0;
-    return run(rank, rank->plan->n_start, rank->plan->n_instructions, status) && dtm_wait_events(rank, status) &&
-           dtm_check_replicas(rank, status);
+    return (rank->device ? dtm_device_step(rank, walk_step, status) : walk_step(rank, status)) && dtm_check_replicas(rank, status);
 }
+
+bool dtm_rank_take_step(dtm_rank *rank, int64_t step, dtm_status *status) { return !rank->device || dtm_feed_take(rank, step, status); }

@@ -1,0 +1,123 @@
+/* The GPU of a rank whose program was built with --target cuda: context, streams, memory, compiled kernels. All of it is made by
+ * dtm_device_open; a step allocates nothing and waits for nothing but the numbers of the step before.
+ *
+ *     rank's thread:  instruction, instruction, ..   each enqueues on `compute`, in the plan's order
+ *     compute         kernel  product  copy ..       what goes between ranks is on streams of its own (nccl.h), tied by events
+ *
+ * All addresses that the plan knows (dtm_rank_buffer) are the device's. What changes from step to step, learning rate, seed and
+ * step, inputs, is no argument of a launch: it is written to pinned memory and copied into the device's (feed.c), so that a step
+ * may be captured once and launched again (graph.c). One thread of a rank makes all calls. */
+#ifndef DTM_CUDA_DEVICE_H
+#define DTM_CUDA_DEVICE_H
+
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/pack.h"
+#include "runtime/cuda/load.h"
+#include "runtime/rank.h"
+
+typedef struct dtm_device_kernels dtm_device_kernels;
+typedef struct dtm_device_products dtm_device_products;
+typedef struct dtm_feed dtm_feed;
+typedef struct dtm_step_graph dtm_step_graph;
+
+typedef struct dtm_device {
+    dtm_cuda *cuda;
+    const dtm_driver *driver;
+    int rank;                   /* for messages */
+    int ordinal, multiprocessors, major, minor;
+    char name[96];              /* "NVIDIA H100 80GB HBM3" */
+    dtm_cu_device handle;
+    dtm_cu_context context;
+    dtm_cu_stream compute;
+    /* One reservation: the plan's arena, then what the parts below ask for before it is made. */
+    dtm_cu_pointer memory;
+    dtm_cu_allocation allocation;
+    size_t memory_bytes, mapped_bytes;
+    bool allocated;
+    dtm_cu_stream *streams; /* all of them */
+    dtm_cu_event *events;
+    size_t n_streams, n_events;
+    dtm_device_kernels *kernels;   /* launch.c */
+    dtm_device_products *products; /* matmul.c */
+    dtm_feed *feed;                /* feed.c */
+    dtm_step_graph *graph;         /* graph.c */
+    /* Host memory for what is read or written outside of steps, of the largest so far. */
+    void *view;
+    int64_t view_bytes;
+    /* What was last enqueued, for a message of an error that comes later. */
+    const dtm_plan_instruction *last;
+    dtm_status failure; /* of copies between blocks, for the instruction to return */
+    bool lost; /* an error that the context does not survive: nothing more is asked of it */
+} dtm_device;
+
+/* After all that dtm_rank_load does; all ranks call it. */
+bool dtm_device_open(dtm_rank *rank, dtm_status *status);
+void dtm_device_close(dtm_rank *rank);
+
+/* ---- device.c: for the other parts ---- */
+
+/* False, and a failure "rank 1, device 0 (NAME): <what>: CUDA_ERROR_.. (text)", unless the result is DTM_CU_SUCCESS. */
+__attribute__((format(printf, 4, 5))) bool dtm_device_check(dtm_device *device, dtm_cu_result result, dtm_status *status,
+                                                            const char *what, ...);
+/* They live as long as the device. */
+bool dtm_device_stream(dtm_device *device, bool urgent, dtm_cu_stream *out, dtm_status *status);
+bool dtm_device_event(dtm_device *device, dtm_cu_event *out, dtm_status *status);
+/* Bytes behind the arena, before it is made: where they will begin, aligned to 256. */
+int64_t dtm_device_reserve(dtm_device *device, int64_t bytes);
+/* Waits until all that was enqueued has ended; a failure of the device comes out here. */
+bool dtm_device_finish(dtm_rank *rank, dtm_status *status);
+
+/* ---- launch.c ---- */
+
+/* Compiles, or takes from the cache, all kernels of the plan and the runtime's own; all ranks call it. `measure` comes before
+ * memory is made, and says what the launches need of it. */
+bool dtm_device_kernels_measure(dtm_rank *rank, dtm_status *status);
+bool dtm_device_kernels_load(dtm_rank *rank, dtm_status *status);
+void dtm_device_kernels_free(dtm_device *device);
+bool dtm_device_launch(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+/* A strided copy, and zeros, on a stream. */
+bool dtm_device_copy(dtm_device *device, dtm_cu_stream stream, const dtm_pack_sizes *sizes, const void *from, void *to,
+                     dtm_status *status);
+bool dtm_device_clear(dtm_device *device, dtm_cu_stream stream, void *at, int64_t bytes, dtm_status *status);
+/* One product by dtm's own kernel; the fields are those of the CPU's. */
+bool dtm_device_product(dtm_device *device, const dtm_matmul_sizes *sizes, dtm_cu_pointer a, dtm_cu_pointer b, dtm_cu_pointer c, const char *what,
+                        dtm_status *status);
+/* Words that kernels report bad inputs to: how many, and where they were put. */
+int64_t dtm_device_errors(const dtm_device *device);
+void dtm_device_errors_at(dtm_device *device, int64_t offset);
+/* Fails if one of them says that there was one in step rank->step. */
+bool dtm_device_bad_input(dtm_rank *rank, const int64_t *words, dtm_status *status);
+
+/* ---- matmul.c ---- */
+
+bool dtm_device_products_measure(dtm_rank *rank, dtm_status *status);
+/* Chooses algorithms; all ranks call it. */
+bool dtm_device_products_load(dtm_rank *rank, dtm_status *status);
+void dtm_device_products_free(dtm_device *device);
+bool dtm_device_multiply(dtm_rank *rank, uint32_t instruction, double *work, dtm_status *status);
+
+/* ---- feed.c: what goes into a step and comes out of it ---- */
+
+bool dtm_feed_measure(dtm_rank *rank, dtm_status *status);
+bool dtm_feed_load(dtm_rank *rank, dtm_status *status);
+void dtm_feed_free(dtm_device *device);
+/* Before the instructions of a step: gets ready all that is known to go into it, and copies it to the device. */
+bool dtm_feed_begin(dtm_rank *rank, dtm_status *status);
+/* After them: lets come what the step tells. */
+bool dtm_feed_end(dtm_rank *rank, dtm_status *status);
+/* The walk of the step begins again. */
+void dtm_feed_again(dtm_device *device);
+/* SCALAR, INPUT and REPORT. */
+bool dtm_feed_scalar(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+bool dtm_feed_input(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+bool dtm_feed_report(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+/* Waits for a step that was enqueued, the last or the one before: its reports, learning rate and errors are the rank's then. */
+bool dtm_feed_take(dtm_rank *rank, int64_t step, dtm_status *status);
+
+/* ---- graph.c ---- */
+
+/* The instructions of a step, in the walk or as the graph that an earlier step was captured in. */
+bool dtm_device_step(dtm_rank *rank, bool (*walk)(dtm_rank *rank, dtm_status *status), dtm_status *status);
+void dtm_step_graph_free(dtm_device *device);
+
+#endif
