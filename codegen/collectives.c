@@ -88,8 +88,10 @@ void dtm_lower_accumulate(dtm_generator *g, dtm_op op) {
     uint32_t sizes[2] = {dtm_size_index(g, &elements), dtm_size_index(g, &number)};
     const char *c = dtm_c_type((dtm_dtype)type->dtype);
     bool max = dtm_value_type(module_of(g), data->operands[0])->max != type->max;
+    uint32_t buffers[2] = {dtm_buffer_index(g, data->operands[0]), dtm_buffer_index(g, data->results[0])};
     if (g->cuda) {
-        dtm_unsupported(g, op, "on a GPU");
+        uint32_t kernel = dtm_cuda_accumulate(g, (dtm_dtype)type->dtype, max);
+        dtm_emit_launch(g, op, DTM_PLAN_ELEMENTWISE, kernel, buffers, 2, sizes, 2);
         return;
     }
     const char *text = dtm_arena_printf(g->arena,
@@ -101,6 +103,5 @@ void dtm_lower_accumulate(dtm_generator *g, dtm_op op) {
         "    if (a->sizes[1] == 0) {\n        for (int64_t i = low; i < high; i++) sum[i] = x[i];\n        return;\n    }\n"
         "#pragma omp simd\n    for (int64_t i = low; i < high; i++) sum[i] = %s;\n}\n",
         c, c, max ? "x[i] > sum[i] || x[i] != x[i] ? x[i] : sum[i]" : dtm_fault(33) ? "x[i]" : "sum[i] + x[i]");
-    uint32_t buffers[2] = {dtm_buffer_index(g, data->operands[0]), dtm_buffer_index(g, data->results[0])};
     dtm_emit_launch(g, op, DTM_PLAN_ELEMENTWISE, dtm_kernel_index(g, "accumulate", text), buffers, 2, sizes, 2);
 }

@@ -74,6 +74,7 @@ static void named(dtm_text *out, const char *text, const char *name) {
 void dtm_write_cuda_source(dtm_generator *all, size_t count, size_t k, dtm_text *out) {
     const dtm_kernel_text *kernel = &all->kernels[k];
     const char *name = name_of(all, kernel), *device = kernel->cuda->device;
+    int64_t tuples = most_tuples(all, count, k);
     dtm_text_printf(out, "/* %s of %s, written by dtmc. */\n#include \"kernels/cuda/entry.cuh\"\n", name,
                     dtm_string_text(all->module->context, all->module->name));
     while (strncmp(device, "#include", 8) == 0) {
@@ -81,8 +82,8 @@ void dtm_write_cuda_source(dtm_generator *all, size_t count, size_t k, dtm_text 
         dtm_text_append(out, device, line);
         device += line;
     }
-    dtm_text_printf(out, "\ntypedef dtm_tuple<%u, %u> tuple;\n#define KERNEL(name, threads) DTM_ENTRY(name, threads, %u, %u, %lld)\n\n",
-                    kernel->n_buffers, kernel->n_sizes, kernel->n_buffers, kernel->n_sizes, (long long)most_tuples(all, count, k));
+    dtm_text_printf(out, "\ntypedef dtm_tuple<%u, %u> tuple;\n#define KERNEL(name, threads) DTM_ENTRY(name, threads, %u, %u, %lld)\n#define TUPLE %s\n\n",
+                    kernel->n_buffers, kernel->n_sizes, kernel->n_buffers, kernel->n_sizes, (long long)tuples, tuples > 1 ? "blockIdx.y" : "0");
     named(out, device, name);
     dtm_text_append(out, "", 1);
     out->length--;

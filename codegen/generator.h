@@ -17,7 +17,7 @@
 
 /* A kernel as CUDA C. In all its texts @ stands for its name. */
 typedef struct dtm_cuda_launch_text {
-    const char *suffix; /* KERNEL(@suffix, threads) {..} is in the device's text, with `p`, and `tuple` the type of p.t[..] (kernels/cuda/entry.cuh) */
+    const char *suffix; /* KERNEL(@suffix, threads) {..} is in the device's text, its tuple p.t[TUPLE] of the type `tuple` (kernels/cuda/entry.cuh) */
     uint32_t threads;
     const char *blocks; /* an expression of z[], as C: grid.x */
     const char *shared; /* another: bytes of dynamic shared memory; NULL: none */
@@ -165,6 +165,8 @@ void dtm_lower_gather(dtm_generator *g, dtm_op op);
 void dtm_lower_scatter(dtm_generator *g, dtm_op op);
 void dtm_lower_shape(dtm_generator *g, dtm_op op); /* split, merge, slice, pad, concat where bytes move */
 
+/* cuda_move.c: adds buffer 0 to buffer 1, or sets it. */
+uint32_t dtm_cuda_accumulate(dtm_generator *g, dtm_dtype dtype, bool max);
 /* cuda_library.c: what becomes a kernel of the library, where the target is CUDA. False: the operator is lowered as for CPUs. */
 bool dtm_lower_cuda(dtm_generator *g, dtm_op op);
 

@@ -278,7 +278,7 @@ void dtm_lower_nest(dtm_generator *g, dtm_op unit) {
     make_loops(&n);
     choose_saved(&n);
     if (g->cuda) {
-        dtm_unsupported(g, unit, "on a GPU");
+        nest_lower_cuda(&n, kernel_name(&n), category_of(&n));
         return;
     }
     dtm_text text = {g->arena, NULL, 0, 0};

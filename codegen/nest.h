@@ -60,7 +60,14 @@ int nest_size(nest *n, const dtm_product *size);     /* its index in z[] */
 bool nest_has_loop(const nest *n, dtm_value value, int loop);
 bool nest_is_inner(const nest *n, dtm_value value); /* differs within a row */
 
-/* ---- writing: nest_values.c, nest_text.c ---- */
+/* ---- writing: nest_values.c, nest_text.c, cuda_nest.c ---- */
+
+/* A vector of the last loop whose elements are being written as CUDA C: W of them, k = 0 .. W - 1. What lies side by side there is
+ * read into arrays x3[W] before, and stored from y5[W] after; `read` by buffer, `stored` by body index. */
+typedef struct nest_vector {
+    bool *read, *stored;
+    const char *saved; /* where in s5[] element k is kept */
+} nest_vector;
 
 typedef struct nest_writer {
     nest *n;
@@ -69,6 +76,7 @@ typedef struct nest_writer {
     int pass;
     bool *emitted; /* by body index: has a name in the block being written */
     bool hoisted;  /* what does not differ within a row has been read into c0, c1, .. */
+    nest_vector *vector; /* NULL: element by element */
 } nest_writer;
 
 __attribute__((format(printf, 2, 3))) void nest_line(nest_writer *w, const char *format, ...);
@@ -83,6 +91,19 @@ void nest_store(nest_writer *w, int i);
 const char *nest_loaded(nest_writer *w, dtm_value v);
 /* The flat index of a saved value within the row. */
 const char *nest_row_index(const nest_writer *w);
+
+/* Its offset in memory by the loops that are inner, or are not. */
+const char *nest_offset(const nest_writer *w, dtm_value v, bool inner);
+/* Whether elements of the last loop lie side by side in it. */
+bool nest_is_vector(const nest_writer *w, dtm_value v);
+
+/* Whether body op i is a reduction, but none along columns, that this pass makes; or anything that it does in its innermost loop. */
+bool nest_reduces(const nest_writer *w, int i);
+bool nest_works(const nest_writer *w, int i);
+/* Whether the second kernel of SUMS makes it. */
+bool nest_comes_after(const nest_writer *w, int i);
+/* Reads what is the same for the whole unit before its loops. */
+void nest_write_hoisted(nest_writer *w);
 
 /* Whether a value is the same in all rows, and so, with SUMS, is what the second kernel computes. */
 bool nest_is_common(const nest *n, dtm_value value);
@@ -109,5 +130,8 @@ void nest_sums_unit(nest_writer *w);
 void nest_sums_extent(nest_writer *w, dtm_text *out);
 void nest_sums_finish_unit(nest_writer *w);
 void nest_sums_finish_extent(nest_writer *w, dtm_text *out);
+
+/* cuda_nest.c: all of it as CUDA C, its second kernel too. */
+void nest_lower_cuda(nest *n, const char *name, dtm_plan_category category);
 
 #endif

@@ -45,17 +45,22 @@ const char *nest_finished(nest_writer *w, int i, const char *total) {
     for (int k = 0; op->kind == DTM_OP_MEAN && k < op->attributes.n_over; k++)
         count *= (double)(dtm_fault(13) ? dtm_block_max(module_of(w), type_of(w, op->operands[0]), dtm_type_dim_index(type_of(w, op->operands[0]), op->attributes.over[k]))
                                         : module_of(w)->dims[op->attributes.over[k]].size);
+    if (w->n->g->cuda && dtm_dtype_is_float(dtype) && count != 1) { /* no double there */
+        dtm_text divisor = {w->n->g->arena, NULL, 0, 0};
+        dtm_c_number(DTM_F32, count, &divisor);
+        return nest_rounded(w, dtype, dtm_arena_printf(w->n->g->arena, "%s / %s", total, divisor.data));
+    }
     const char *form = count == 1 ? "(%s)%s" : "(%s)(%s / %.17g)";
     return nest_rounded(w, dtype, dtm_arena_printf(w->n->g->arena, form, nest_register_type(dtype), total, count));
 }
 
-static bool reduces_in(const nest_writer *w, int i) {
+bool nest_reduces(const nest_writer *w, int i) {
     return dtm_is_reduction(body_op(w, i)->kind) && w->n->levels[i] == w->pass && w->n->column_sum[i] < 0;
 }
 
 /* ---- one pass ---- */
 
-static bool inner_work(const nest_writer *w, int i) {
+bool nest_works(const nest_writer *w, int i) {
     if (w->n->levels[i] != w->pass) return false;
     if (dtm_is_reduction(body_op(w, i)->kind)) return true;
     if (w->n->shape == NEST_SUMS && nest_is_common(w->n, body_op(w, i)->results[0])) return false;
@@ -88,7 +93,7 @@ static void write_body(nest_writer *w) {
     memcpy(outside, w->emitted, w->n->n_ops * sizeof *outside);
     for (int i = 0; i < (int)w->n->n_ops; i++) {
         const dtm_op_data *op = body_op(w, i);
-        if (!inner_work(w, i)) continue;
+        if (!nest_works(w, i)) continue;
         if (!dtm_is_reduction(op->kind)) {
             nest_value(w, op->results[0]);
             if (w->n->saved[i]) nest_line(w, "s%d[%s] = v%d;", i, nest_row_index(w), i);
@@ -99,7 +104,7 @@ static void write_body(nest_writer *w) {
         } else nest_accumulate(w, op, dtm_arena_printf(w->n->g->arena, "t%d", i), nest_value(w, op->operands[0]));
     }
     for (int i = 0; i < (int)w->n->n_ops; i++) /* stores last: an output may lie over an input */
-        if (inner_work(w, i) && !dtm_is_reduction(body_op(w, i)->kind) && w->n->written[i]) nest_store(w, i);
+        if (nest_works(w, i) && !dtm_is_reduction(body_op(w, i)->kind) && w->n->written[i]) nest_store(w, i);
     memcpy(w->emitted, outside, w->n->n_ops * sizeof *outside);
 }
 
@@ -108,7 +113,7 @@ static void write_row(nest_writer *w, int l, const char *low, const char *high) 
     bool lanes = w->n->shape != NEST_COLUMN;
     dtm_text sums = {w->n->g->arena, NULL, 0, 0}, maxima = {w->n->g->arena, NULL, 0, 0};
     for (int i = 0; lanes && i < (int)w->n->n_ops; i++) {
-        if (!reduces_in(w, i)) continue;
+        if (!nest_reduces(w, i)) continue;
         const dtm_op_data *op = body_op(w, i);
         dtm_dtype dtype = (dtm_dtype)type_of(w, op->operands[0])->dtype;
         bool is_max = op->kind == DTM_OP_REDUCE_MAX;
@@ -123,7 +128,7 @@ static void write_row(nest_writer *w, int l, const char *low, const char *high) 
     write_body(w);
     nest_close_block(w);
     for (int i = 0; lanes && i < (int)w->n->n_ops; i++)
-        if (reduces_in(w, i)) {
+        if (nest_reduces(w, i)) {
             char into[32], from[32];
             snprintf(into, sizeof into, "r%d", i);
             snprintf(from, sizeof from, "t%d", i);
@@ -133,7 +138,7 @@ static void write_row(nest_writer *w, int l, const char *low, const char *high) 
 
 static bool any_work(const nest_writer *w) {
     for (int i = 0; i < (int)w->n->n_ops; i++)
-        if (inner_work(w, i)) return true;
+        if (nest_works(w, i)) return true;
     return false;
 }
 
@@ -154,7 +159,7 @@ static void write_loops(nest_writer *w, const char *low, const char *high) {
 
 static void write_totals(nest_writer *w) {
     for (int i = 0; i < (int)w->n->n_ops; i++)
-        if (reduces_in(w, i)) {
+        if (nest_reduces(w, i)) {
             const dtm_op_data *op = body_op(w, i);
             dtm_dtype dtype = (dtm_dtype)type_of(w, op->operands[0])->dtype;
             nest_line(w, "%s r%d = %s;", total_type(op, dtype), i, nest_identity(op, dtype));
@@ -163,7 +168,7 @@ static void write_totals(nest_writer *w) {
 
 static void write_finished(nest_writer *w) {
     for (int i = 0; i < (int)w->n->n_ops; i++)
-        if (reduces_in(w, i)) {
+        if (nest_reduces(w, i)) {
             nest_define(w, i, nest_finished(w, i, dtm_arena_printf(w->n->g->arena, "r%d", i)));
             if (w->n->written[i]) nest_store(w, i);
         }
@@ -191,17 +196,15 @@ void nest_unit_indices(nest_writer *w, const char *u, int except) {
     }
 }
 
-/* With SUMS: whether the second kernel makes it. */
-static bool comes_after(const nest_writer *w, int i) {
+bool nest_comes_after(const nest_writer *w, int i) {
     return w->n->written[i] && nest_is_common(w->n, body_op(w, i)->results[0]);
 }
 
-/* Reads what is the same for the whole unit before its loops. */
-static void write_hoisted(nest_writer *w) {
+void nest_write_hoisted(nest_writer *w) {
     bool *seen = dtm_arena_alloc(w->n->g->arena, module_of(w)->n_values * sizeof *seen);
     for (int i = 0; i < (int)w->n->n_ops; i++) {
         const dtm_op_data *op = body_op(w, i);
-        bool later = w->n->shape == NEST_ALL ? w->n->levels[i] > 0 : w->n->shape == NEST_SUMS && comes_after(w, i);
+        bool later = w->n->shape == NEST_ALL ? w->n->levels[i] > 0 : w->n->shape == NEST_SUMS && nest_comes_after(w, i);
         for (uint32_t k = 0; k < op->n_operands && !later; k++) {
             dtm_value v = op->operands[k];
             if (seen[v] || dtm_value_is_constant(module_of(w), v) || nest_body_index(w->n, v) >= 0 || nest_is_inner(w->n, v)) continue;
@@ -224,7 +227,7 @@ static void write_passes(nest_writer *w, const char *low, const char *high) {
 }
 
 void nest_write_row(nest_writer *w) {
-    write_hoisted(w);
+    nest_write_hoisted(w);
     write_passes(w, "0", w->n->n_loops ? w->n->loops[w->n->n_loops - 1].expression : "1");
 }
 
@@ -233,10 +236,10 @@ static void write_columns(nest_writer *w) {
     nest_line(w, "const int64_t low = u %% blocks * %d, high = low + %d < %s ? low + %d : %s;", NEST_COLUMNS, NEST_COLUMNS,
          w->n->loops[last].expression, NEST_COLUMNS, w->n->loops[last].expression);
     nest_unit_indices(w, "u / blocks", last);
-    write_hoisted(w);
+    nest_write_hoisted(w);
     w->pass = 0;
     for (int i = 0; i < (int)w->n->n_ops; i++)
-        if (reduces_in(w, i)) {
+        if (nest_reduces(w, i)) {
             const dtm_op_data *op = body_op(w, i);
             dtm_dtype dtype = (dtm_dtype)type_of(w, op->operands[0])->dtype;
             nest_line(w, "%s r%d[%d];", total_type(op, dtype), i, NEST_COLUMNS);
@@ -245,7 +248,7 @@ static void write_columns(nest_writer *w) {
     write_loops(w, "low", "high");
     nest_open_loop(w, last, "low", "high");
     for (int i = 0; i < (int)w->n->n_ops; i++)
-        if (reduces_in(w, i)) nest_define(w, i, nest_finished(w, i, dtm_arena_printf(w->n->g->arena, "r%d[i%d - low]", i, last)));
+        if (nest_reduces(w, i)) nest_define(w, i, nest_finished(w, i, dtm_arena_printf(w->n->g->arena, "r%d[i%d - low]", i, last)));
     for (int i = 0; i < (int)w->n->n_ops; i++) {
         bool after = w->n->levels[i] > 0;
         if (after) nest_value(w, body_op(w, i)->results[0]);
@@ -264,7 +267,7 @@ static void write_chunk(nest_writer *w) {
     nest_line(w, "for (int64_t row = u * each; row < (u + 1) * each && row < rows; row++) {");
     w->depth++;
     if (!flat) nest_unit_indices(w, "row", -1);
-    write_hoisted(w);
+    nest_write_hoisted(w);
     if (flat) {
         nest_line(w, "const int64_t low = row * %d, high = low + %d < %s ? low + %d : %s;", NEST_BLOCK, NEST_BLOCK,
              w->n->loops[0].expression, NEST_BLOCK, w->n->loops[0].expression);
@@ -273,7 +276,7 @@ static void write_chunk(nest_writer *w) {
     nest_close_block(w);
     int reduction = 0;
     for (int i = 0; i < (int)w->n->n_ops; i++)
-        if (reduces_in(w, i)) nest_line(w, "partials[%d + u] = (double)r%d;", DTM_CHUNKS * reduction++, i);
+        if (nest_reduces(w, i)) nest_line(w, "partials[%d + u] = (double)r%d;", DTM_CHUNKS * reduction++, i);
 }
 
 static void write_unit(nest_writer *w) {
@@ -289,7 +292,7 @@ static void write_unit(nest_writer *w) {
         const char *size = w->n->loops[0].expression;
         nest_line(w, "const int64_t low = u * %d, high = low + %d < %s ? low + %d : %s;", NEST_BLOCK, NEST_BLOCK, size, NEST_BLOCK,
              size);
-        write_hoisted(w);
+        nest_write_hoisted(w);
         write_passes(w, "low", "high");
         return;
     }
@@ -366,7 +369,7 @@ static void write_scratch(nest_writer *w, dtm_text *out) {
 void nest_write(nest *n, dtm_text *out) {
     dtm_text body = {n->g->arena, NULL, 0, 0};
     bool *emitted = dtm_arena_alloc(n->g->arena, (n->n_ops + 1) * sizeof *emitted);
-    nest_writer w = {n, &body, 2, 0, emitted, false};
+    nest_writer w = {n, &body, 2, 0, emitted, false, NULL};
     write_unit(&w);
     write_extent(&w, out);
     dtm_text_printf(out, "static int64_t @_scratch_bytes(const int64_t *z) {\n    (void)z;\n    return %d * (%s);\n}\n",
@@ -424,7 +427,7 @@ static void write_chunks_all(nest_writer *w, dtm_text *out) {
 void nest_write_finish(nest *n, dtm_text *out) {
     dtm_text body = {n->g->arena, NULL, 0, 0};
     bool *emitted = dtm_arena_alloc(n->g->arena, (n->n_ops + 1) * sizeof *emitted);
-    nest_writer w = {n, &body, 2, 0, emitted, false};
+    nest_writer w = {n, &body, 2, 0, emitted, false, NULL};
     (n->shape == NEST_ALL ? write_finish_all : nest_sums_finish_unit)(&w);
     (n->shape == NEST_ALL ? write_chunks_all : nest_sums_finish_extent)(&w, out);
     dtm_text_printf(out, "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n");

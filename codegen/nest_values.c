@@ -49,7 +49,7 @@ static const char *stride_of(const nest_writer *w, dtm_value v, int loop) {
 }
 
 /* The offset by the loops that are inner (or are not). */
-static const char *offset_of(const nest_writer *w, dtm_value v, bool inner) {
+const char *nest_offset(const nest_writer *w, dtm_value v, bool inner) {
     dtm_text text = {w->n->g->arena, NULL, 0, 0};
     for (int l = 0; l < w->n->n_loops; l++) {
         if (w->n->loops[l].inner != inner || !nest_has_loop(w->n, v, l)) continue;
@@ -57,6 +57,11 @@ static const char *offset_of(const nest_writer *w, dtm_value v, bool inner) {
         append_term(&text, strcmp(stride, "1") == 0 ? "%s" : "%s * (%s)", name, stride);
     }
     return text.length ? text.data : "0";
+}
+
+bool nest_is_vector(const nest_writer *w, dtm_value v) {
+    int last = w->n->n_loops - 1;
+    return last >= 0 && nest_has_loop(w->n, v, last) && strcmp(stride_of(w, v, last), "1") == 0;
 }
 
 /* The flat index of a saved value within the row. */
@@ -90,7 +95,7 @@ static const char *element_of(nest_writer *w, dtm_value v) {
     const dtm_type_data *type = type_of(w, v);
     dtm_arena *arena = w->n->g->arena;
     if (!dtm_type_split_axes(type) || dtm_fault(18))
-        return dtm_arena_printf(arena, "(uint64_t)(%s + %s)", offset_of(w, v, false), offset_of(w, v, true));
+        return dtm_arena_printf(arena, "(uint64_t)(%s + %s)", nest_offset(w, v, false), nest_offset(w, v, true));
     dtm_text text = {arena, NULL, 0, 0};
     for (int d = 0; d < type->rank; d++) {
         int64_t stride = 1;
@@ -151,7 +156,11 @@ static const char *expression_of(nest_writer *w, int i) {
 /* A value that lies in memory, or what an earlier pass left there. */
 const char *nest_loaded(nest_writer *w, dtm_value v) {
     int index = nest_touch(w->n, v);
-    const char *element = dtm_arena_printf(w->n->g->arena, "b%d[(%s) + (%s)]", index, offset_of(w, v, false), offset_of(w, v, true));
+    if (w->vector && nest_is_vector(w, v)) {
+        w->vector->read[index] = true;
+        return dtm_arena_printf(w->n->g->arena, "x%d[k]", index);
+    }
+    const char *element = dtm_arena_printf(w->n->g->arena, "b%d[(%s) + (%s)]", index, nest_offset(w, v, false), nest_offset(w, v, true));
     return dtm_c_loaded(w->n->g->arena, (dtm_dtype)type_of(w, v)->dtype, element);
 }
 
@@ -175,7 +184,7 @@ const char *nest_value(nest_writer *w, dtm_value v) {
     if (w->emitted[i]) return name;
     bool earlier = w->n->levels[i] < w->pass && nest_is_inner(w->n, v);
     if (earlier && w->n->written[i]) nest_define(w, i, nest_loaded(w, v));
-    else if (earlier && w->n->saved[i]) nest_define(w, i, dtm_arena_printf(arena, "s%d[%s]", i, nest_row_index(w)));
+    else if (earlier && w->n->saved[i]) nest_define(w, i, dtm_arena_printf(arena, "s%d[%s]", i, w->vector ? w->vector->saved : nest_row_index(w)));
     else nest_define(w, i, nest_rounded(w, (dtm_dtype)type_of(w, v)->dtype, expression_of(w, i)));
     return name;
 }
@@ -183,6 +192,11 @@ const char *nest_value(nest_writer *w, dtm_value v) {
 void nest_store(nest_writer *w, int i) {
     dtm_value v = body_op(w, i)->results[0];
     dtm_arena *arena = w->n->g->arena;
-    nest_line(w, "b%d[(%s) + (%s)] = %s;", nest_touch(w->n, v), offset_of(w, v, false), offset_of(w, v, true),
+    if (w->vector && nest_is_vector(w, v)) {
+        w->vector->stored[i] = true;
+        nest_line(w, "y%d[k] = v%d;", i, i);
+        return;
+    }
+    nest_line(w, "b%d[(%s) + (%s)] = %s;", nest_touch(w->n, v), nest_offset(w, v, false), nest_offset(w, v, true),
               dtm_c_stored(arena, (dtm_dtype)type_of(w, v)->dtype, dtm_arena_printf(arena, "v%d", i)));
 }

@@ -28,7 +28,7 @@ static __attribute__((format(printf, 2, 3))) void add(text *t, const char *forma
     t->length += (size_t)more;
 }
 
-static char *read_file(const char *path) {
+static inline char *read_file(const char *path) {
     FILE *in = fopen(path, "rb");
     text t = {0};
     char line[4096];
@@ -39,7 +39,7 @@ static char *read_file(const char *path) {
 }
 
 /* A file of the gate with the templates that it includes. */
-static char *program(const char *path) {
+static inline char *program(const char *path) {
     char file[2048], name[400];
     const char *missing = NULL;
     snprintf(file, sizeof file, "%s/%s", root, path);
