@@ -185,16 +185,17 @@ int run_task(struct op *op) {
     }
     return OK;
 }
-/* Nothing of the device can run but work that waits, and a host thread waits for it. */
-static bool idles(const struct device *d) {
+/* Nothing of the device can run but work that was asked before and waits, and a host thread waits for it. */
+static bool idles(const struct device *d, const struct op *asked) {
     bool others = d->busy || !d->waiters;
     for (int i = 0; i < n_ready; i++)
-        others |= ready[i]->task->device == d && ready[i]->task->doing != WORKS;
+        others |= ready[i]->task->device == d && ready[i] != asked &&
+                  (ready[i]->task->doing != WORKS || !ready[i]->begun || ready[i]->running);
     return !others;
 }
 static int run_work(struct op *op, bool first) {
     const struct sim_work *work = &op->task->work;
-    bool idle = idles(op->task->device) && !first;
+    bool idle = idles(op->task->device, op) && !first;
     unlock();
     int error = work->run(op->run, idle);
     lock();
