@@ -173,6 +173,7 @@ void capture_spoil(struct capture *);
 int capture_forbids(void); /* for what may synchronise */
 void set_copy(struct node_set *, const struct node_set *);
 void code_release(struct task *);
+bool hold_declared(const struct task *);
 
 #define DRIVER_FUNCTION(name, since, parameters) dtm_cu_result fake_##name parameters;
 DTM_DRIVER_FUNCTIONS(DRIVER_FUNCTION)

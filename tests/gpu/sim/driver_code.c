@@ -26,6 +26,24 @@ EXPORT void dtm_sim_declare(const dtm_sim_buffer *buffers, int n) {
     }
 }
 
+/* Whether work lies in what was declared for it, if anything was. */
+bool hold_declared(const struct task *t) {
+    bool right = true;
+    for (int i = 0; has_declared && i < t->n_extents && right; i++) {
+        const struct extent *e = &t->extents[i];
+        int left = e->bytes ? e->direction & 3 : 0;
+        for (int k = 0; k < n_declared; k++)
+            if (e->at >= declared[k].at && e->at + e->bytes <= declared[k].at + declared[k].bytes)
+                left &= ~declared[k].direction;
+        if (left)
+            say("%s: %s %s (0x%llx, %zu bytes), which was not declared", t->name, left & DTM_SIM_WRITE ? "writes" : "reads", e->name,
+                (unsigned long long)e->at, e->bytes);
+        right = !left;
+    }
+    has_declared = false;
+    return right;
+}
+
 /* ---- modules ---- */
 
 static void note_cubin(const char *image) {

@@ -582,7 +582,13 @@ EXPORT int sim_work_enqueue(struct CUstream_st *stream, const struct sim_work *w
             task_touch(t, name, (uint64_t)(uintptr_t)work->ranges[i].at, work->ranges[i].bytes, work->ranges[i].direction);
         }
         t->work.ranges = NULL;
-        error = enqueue(s, t);
+        if (hold_declared(t)) {
+            error = enqueue(s, t);
+        } else {
+            t->work.release = NULL; /* the state stays the caller's */
+            task_release(t);
+            error = INVALID_VALUE;
+        }
     }
     unlock();
     return error;
