@@ -1,7 +1,7 @@
 #include "runtime/info.h"
 
 #include "kernels/cpu/matmul.h"
-#include "runtime/cuda/load.h"
+#include "runtime/cuda/device.h"
 #include "runtime/json.h"
 
 #include <mpi.h>
@@ -267,6 +267,12 @@ static void put_flags(dtm_json_writer *w, const dtm_options *options) {
     dtm_json_end_array(w);
 }
 
+static void put_cpu(dtm_json_writer *w, const dtm_rank *rank) {
+    put_string(w, "products", dtm_matmul_name());
+    put_string(w, "products_version", dtm_matmul_version());
+    put_whole(w, "level", rank->level);
+}
+
 char *dtm_info_header(const dtm_rank *rank, int64_t steps) {
     dtm_json_writer w = {0};
     char host[256] = "", when[40], mpi[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -281,9 +287,10 @@ char *dtm_info_header(const dtm_rank *rank, int64_t steps) {
     put_program(&w, rank->plan);
     put_string(&w, "runtime", DTM_RUNTIME_VERSION);
     put_string(&w, "mpi", mpi);
-    put_string(&w, "products", dtm_matmul_name());
-    put_string(&w, "products_version", dtm_matmul_version());
-    put_whole(&w, "level", rank->level);
+    if (rank->device)
+        dtm_device_put(rank->device, &w);
+    else
+        put_cpu(&w, rank);
     put_string(&w, "transport", dtm_comm_transport(rank->comm));
     put_string(&w, "host", host);
     put_string(&w, "time", when);

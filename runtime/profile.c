@@ -1,6 +1,7 @@
 #include "runtime/profile.h"
 
 #include "kernels/cpu/matmul.h"
+#include "runtime/cuda/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,10 +117,15 @@ static void print_operators(const dtm_rank *rank, int64_t steps, double seconds)
 
 void dtm_profile_print(const dtm_rank *rank, int64_t steps, double seconds) {
     if (!rank->profile || steps <= 0 || seconds <= 0) return;
-    printf("profile of rank %d: %lld step%s, %.3f ms%s, %d thread%s, kernels for x86-64-v%d, products by %s\n",
-           dtm_comm_rank(rank->comm), (long long)steps, steps == 1 ? "" : "s", 1e3 * seconds / (double)steps,
-           steps == 1 ? "" : " each", rank->threads,
-           rank->threads == 1 ? "" : "s", rank->level, dtm_matmul_name());
+    char on[200], products[64];
+    snprintf(on, sizeof on, "%d thread%s, kernels for x86-64-v%d", rank->threads, rank->threads == 1 ? "" : "s", rank->level);
+    snprintf(products, sizeof products, "%s", dtm_matmul_name());
+    if (rank->device) {
+        snprintf(on, sizeof on, "%s, each operation waited for", rank->device->name);
+        dtm_device_products_name(rank->device, products);
+    }
+    printf("profile of rank %d: %lld step%s, %.3f ms%s, %s, products by %s\n", dtm_comm_rank(rank->comm), (long long)steps,
+           steps == 1 ? "" : "s", 1e3 * seconds / (double)steps, steps == 1 ? "" : " each", on, products);
     print_categories(rank, steps, seconds);
     print_operators(rank, steps, seconds);
     printf("\nsent by this rank: %.0f bytes a step\n", (double)dtm_comm_sent_bytes(rank->comm) / (double)steps);

@@ -214,6 +214,29 @@ void dtm_device_close(dtm_rank *rank) {
     rank->device = NULL;
 }
 
+/* ---- for the log ---- */
+
+void dtm_device_products_name(dtm_device *device, char out[64]) {
+    bool by_library = dtm_device_asks_library(device);
+    snprintf(out, 64, by_library ? "cuBLASLt %s" : "dtm's own kernel", by_library ? dtm_cuda_describe(device->cuda, DTM_LIBCUBLASLT)->shown : "");
+}
+
+static void put_text(dtm_json_writer *w, const char *key, const char *text) {
+    dtm_json_key(w, key);
+    dtm_json_string(w, text);
+}
+
+void dtm_device_put(dtm_device *device, dtm_json_writer *w) {
+    char products[64], capability[24];
+    dtm_device_products_name(device, products);
+    snprintf(capability, sizeof capability, "%d.%d", device->major, device->minor);
+    put_text(w, "device", device->name);
+    put_text(w, "compute_capability", capability);
+    put_text(w, "driver", dtm_cuda_describe(device->cuda, DTM_LIBCUDA)->shown);
+    put_text(w, "nvrtc", dtm_cuda_describe(device->cuda, DTM_LIBNVRTC)->shown);
+    put_text(w, "products", products);
+}
+
 /* ---- what the host reads and writes outside of steps ---- */
 
 static void *view_of(dtm_device *device, int64_t bytes, dtm_status *status) {

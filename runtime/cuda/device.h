@@ -53,6 +53,10 @@ typedef struct dtm_device {
 /* After all that dtm_rank_load does; all ranks call it. */
 bool dtm_device_open(dtm_rank *rank, dtm_status *status);
 void dtm_device_close(dtm_rank *rank);
+/* For the log: the device, and the libraries that make the bits. */
+void dtm_device_put(dtm_device *device, dtm_json_writer *w);
+/* By what products are multiplied: "cuBLASLt 13.1", or "dtm's own kernel". */
+void dtm_device_products_name(dtm_device *device, char out[64]);
 
 /* ---- device.c: for the other parts ---- */
 
@@ -94,6 +98,7 @@ bool dtm_device_products_measure(dtm_rank *rank, dtm_status *status);
 /* Chooses algorithms; all ranks call it. */
 bool dtm_device_products_load(dtm_rank *rank, dtm_status *status);
 void dtm_device_products_free(dtm_device *device);
+bool dtm_device_asks_library(const dtm_device *device);
 bool dtm_device_multiply(dtm_rank *rank, uint32_t instruction, double *work, dtm_status *status);
 
 /* ---- feed.c: what goes into a step and comes out of it ---- */

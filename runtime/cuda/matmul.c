@@ -330,6 +330,8 @@ bool dtm_device_products_load(dtm_rank *rank, dtm_status *status) {
     return true;
 }
 
+bool dtm_device_asks_library(const dtm_device *device) { return device->products && device->products->lt; }
+
 void dtm_device_products_free(dtm_device *device) {
     dtm_device_products *p = device->products;
     if (!p) return;
