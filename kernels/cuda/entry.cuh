@@ -23,7 +23,7 @@ template <int buffers, int sizes, int tuples> struct dtm_tuples {
 };
 
 #define DTM_ENTRY(name, threads, buffers, sizes, tuples)                                                               \
-    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ dtm_tuples<buffers, sizes, tuples> p)
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ dtm_tuples<buffers, sizes, tuples> p)
 
 /* Reports that the input element `index` is bad: the word keeps the least (dtm_kernel_report of kernels/kernel.h). */
 DTM_DEVICE void dtm_report(dtm_u64 *error, dtm_i64 index) {

@@ -26,10 +26,10 @@ DTM_DEVICE int dtm_tile_column() { return threadIdx.x % 16 * 4; }
 template <class F> DTM_DEVICE void dtm_tile_fetch(float to[dtm_tile::depth][dtm_tile::size + 4], bool along_depth, const F &f) {
     int t = threadIdx.x;
     if (along_depth) {
-#pragma unroll
+#pragma unroll 4
         for (int i = 0; i < 8; i++) to[t % 32][t / 32 + 8 * i] = f(t / 32 + 8 * i, t % 32);
     } else {
-#pragma unroll
+#pragma unroll 4
         for (int i = 0; i < 8; i++) to[t / 64 + 4 * i][t % 64] = f(t % 64, t / 64 + 4 * i);
     }
 }

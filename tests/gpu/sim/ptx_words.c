@@ -251,8 +251,8 @@ int32_t ptx_source_of(struct parser *s, int type, bool loose) {
     char name[128];
     s->row_type = T_NONE;
     if (ptx_at_number(s)) {
-        if (type == PRED)
-            ptx_fail(s, "a number where a predicate is meant");
+        if (type == PRED) /* a bit a lane */
+            return ptx_constant(s, ptx_number_as(s, U32) ? UINT32_MAX : 0, false);
         return ptx_constant(s, ptx_number_as(s, type), type_bytes(type) == 8);
     }
     ptx_word(s, ".", name);
