@@ -127,6 +127,8 @@ void dtm_comm_abort(dtm_comm *comm, const dtm_status *status) {
     comm->transport->abort(comm, status);
 }
 
+bool dtm_comm_is_lost(dtm_comm *comm) { return comm->transport->lost && comm->transport->lost(comm); }
+
 bool dtm_comm_barrier(dtm_comm *comm, dtm_status *status) {
     dtm_operation_begin(comm->world, "barrier", -1);
     bool ok = comm->transport->barrier(comm, status);

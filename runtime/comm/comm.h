@@ -111,6 +111,9 @@ void dtm_comm_pace(dtm_comm *comm, void (*before)(void *argument), void (*after)
  * an echo prints nothing. */
 void dtm_comm_abort(dtm_comm *comm, const dtm_status *status);
 
+/* Whether another rank has failed: what this one waits for by other means, a device, may never come. Any thread may ask. */
+bool dtm_comm_is_lost(dtm_comm *comm);
+
 /* All ranks call it with what they have: if any failed, all return false, the lowest failed rank with its own message
  * and all others with an echo. For stages that can fail on some ranks alone: opening files, allocating, checking. */
 bool dtm_comm_agree(dtm_comm *comm, dtm_status *status);

@@ -393,6 +393,8 @@ static void local_abort(dtm_comm *comm, const dtm_status *status) {
     leave(comm, &ignored);
 }
 
+static bool local_lost(dtm_comm *comm) { return ((world *)comm->state)->poisoned; }
+
 static void local_close(dtm_comm *comm) {
     (void)comm;
 } /* dtm_local_run frees */
@@ -404,6 +406,7 @@ static const dtm_transport local_transport = {.name = "local",
                                               .withdraw = local_withdraw,
                                               .barrier = local_barrier,
                                               .abort = local_abort,
+                                              .lost = local_lost,
                                               .close = local_close};
 
 /* ---- a run ---- */

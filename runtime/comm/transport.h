@@ -22,6 +22,7 @@ typedef struct dtm_transport {
     bool (*withdraw)(dtm_comm *comm);
     bool (*barrier)(dtm_comm *comm, dtm_status *status);
     void (*abort)(dtm_comm *comm, const dtm_status *status);
+    bool (*lost)(dtm_comm *comm); /* NULL: who fails ends the others from outside */
     void (*close)(dtm_comm *comm);
 } dtm_transport;
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { STREAMS = 64, EVENTS = 4096, ALIGNMENT = 256 };
 
@@ -55,9 +56,49 @@ bool dtm_device_event(dtm_device *device, dtm_cu_event *out, dtm_status *status)
     return true;
 }
 
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* A rank by itself has nobody to look after. */
+static bool wait_alone(dtm_device *device, dtm_cu_event event, const char *doing, dtm_status *status) {
+    return dtm_device_check(device, device->driver->EventSynchronize(event), status, "%s", doing);
+}
+
+static bool wait_watching(dtm_rank *rank, dtm_cu_event event, const char *doing, dtm_status *status) {
+    dtm_device *device = rank->device;
+    const double begin = now(), spin = 100e-6, glance = 20e-3, deadline = rank->options->deadline_given ? rank->options->deadline : 600;
+    double looked = begin;
+    for (;;) {
+        dtm_cu_result result = device->driver->EventQuery(event);
+        if (result != DTM_CU_NOT_READY) return dtm_device_check(device, result, status, "%s", doing);
+        double time = now();
+        if (time - begin > spin) nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        if (time - looked < glance) continue;
+        looked = time;
+        if (dtm_comm_is_lost(rank->comm)) return dtm_status_echo(status);
+        if (device->watch && !device->watch(rank, status)) return false;
+        if (deadline > 0 && time - begin > deadline)
+            return dtm_status_fail(status, "rank %d, device %d (%s): %s has not ended in %.0f s: the device, or another rank, hangs", device->rank, device->ordinal,
+                                   device->name, doing, deadline);
+    }
+}
+
+bool dtm_device_wait(dtm_rank *rank, dtm_cu_event event, dtm_status *status, const char *what, ...) {
+    char doing[300];
+    va_list arguments;
+    va_start(arguments, what);
+    vsnprintf(doing, sizeof doing, what, arguments);
+    va_end(arguments);
+    return dtm_comm_size(rank->comm) > 1 ? wait_watching(rank, event, doing, status) : wait_alone(rank->device, event, doing, status);
+}
+
 bool dtm_device_finish(dtm_rank *rank, dtm_status *status) {
     dtm_device *device = rank->device;
-    return dtm_device_check(device, device->driver->StreamSynchronize(device->compute), status, "step %lld", (long long)rank->step + 1);
+    return dtm_device_check(device, device->driver->EventRecord(device->finished, device->compute), status, "an event") &&
+           dtm_device_wait(rank, device->finished, status, "step %lld", (long long)rank->step + 1);
 }
 
 /* ---- the device of a rank ---- */
@@ -117,7 +158,8 @@ static bool open_context(dtm_rank *rank, dtm_status *status) {
     if (!device->driver || !dtm_cuda_nvrtc(device->cuda, status) || !choose(rank, status)) return false;
     dtm_cu_result result = device->driver->DevicePrimaryCtxRetain(&device->context, device->handle);
     if (!result) result = device->driver->CtxSetCurrent(device->context);
-    return dtm_device_check(device, result, status, "its context") && dtm_device_stream(device, false, &device->compute, status);
+    return dtm_device_check(device, result, status, "its context") && dtm_device_stream(device, false, &device->compute, status) &&
+           dtm_device_event(device, &device->finished, status);
 }
 
 /* ---- memory ---- */
@@ -254,8 +296,8 @@ const void *dtm_rank_read(dtm_rank *rank, const void *at, int64_t bytes, dtm_sta
     void *view = view_of(device, bytes, status);
     if (!view) return NULL;
     dtm_cu_result result = device->driver->MemcpyDtoHAsync(view, (dtm_cu_pointer)(uintptr_t)at, (size_t)bytes, device->compute);
-    if (!result) result = device->driver->StreamSynchronize(device->compute);
-    return dtm_device_check(device, result, status, "a copy of %lld bytes from it", (long long)bytes) ? view : NULL;
+    if (!dtm_device_check(device, result, status, "a copy of %lld bytes from it", (long long)bytes)) return NULL;
+    return dtm_device_finish(rank, status) ? view : NULL;
 }
 
 void *dtm_rank_open(dtm_rank *rank, void *at, int64_t bytes, dtm_status *status) {
@@ -270,6 +312,5 @@ bool dtm_rank_write(dtm_rank *rank, void *at, const void *from, int64_t bytes, d
         return true;
     }
     dtm_cu_result result = device->driver->MemcpyHtoDAsync((dtm_cu_pointer)(uintptr_t)at, from, (size_t)bytes, device->compute);
-    if (!result) result = device->driver->StreamSynchronize(device->compute);
-    return dtm_device_check(device, result, status, "a copy of %lld bytes to it", (long long)bytes);
+    return dtm_device_check(device, result, status, "a copy of %lld bytes to it", (long long)bytes) && dtm_device_finish(rank, status);
 }

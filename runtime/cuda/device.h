@@ -41,6 +41,10 @@ typedef struct dtm_device {
     dtm_device_products *products; /* matmul.c */
     dtm_feed *feed;                /* feed.c */
     dtm_step_graph *graph;         /* graph.c */
+    dtm_cu_event finished; /* recorded by whoever waits for all */
+    /* Asked now and then while the host waits for the device: false, and a failure, where what goes between ranks has failed. NULL:
+     * nothing goes. */
+    bool (*watch)(dtm_rank *rank, dtm_status *status);
     /* Host memory for what is read or written outside of steps, of the largest so far. */
     void *view;
     int64_t view_bytes;
@@ -68,7 +72,9 @@ bool dtm_device_stream(dtm_device *device, bool urgent, dtm_cu_stream *out, dtm_
 bool dtm_device_event(dtm_device *device, dtm_cu_event *out, dtm_status *status);
 /* Bytes behind the arena, before it is made: where they will begin, aligned to 256. */
 int64_t dtm_device_reserve(dtm_device *device, int64_t bytes);
-/* Waits until all that was enqueued has ended; a failure of the device comes out here. */
+/* Waits for an event, as long as the other ranks live, what goes between them goes on, and within the deadline. */
+__attribute__((format(printf, 4, 5))) bool dtm_device_wait(dtm_rank *rank, dtm_cu_event event, dtm_status *status, const char *what, ...);
+/* Waits until all that was enqueued on `compute` has ended; a failure of the device comes out here. */
 bool dtm_device_finish(dtm_rank *rank, dtm_status *status);
 
 /* ---- launch.c ---- */

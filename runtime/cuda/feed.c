@@ -168,7 +168,7 @@ bool dtm_feed_begin(dtm_rank *rank, dtm_status *status) {
     dtm_feed_again(device);
     f->steps[slot] = rank->step;
     if (!f->known) return true;
-    if (f->waits[slot] && !dtm_device_check(device, device->driver->EventSynchronize(f->taken[slot]), status, "step %lld", (long long)rank->step - SLOTS + 1)) return false;
+    if (f->waits[slot] && !dtm_device_wait(rank, f->taken[slot], status, "step %lld", (long long)rank->step - SLOTS + 1)) return false;
     bool ok = true;
     int64_t bytes = 0;
     for (size_t i = 0; ok && i < f->n_givens; i++) {
@@ -280,7 +280,7 @@ bool dtm_feed_take(dtm_rank *rank, int64_t step, dtm_status *status) {
     int slot = (int)(step % SLOTS);
     int64_t errors = dtm_device_errors(device), under_way = rank->step;
     if (f->steps[slot] != step) return dtm_status_fail(status, "what step %lld tells was not kept: a defect of dtm", (long long)step + 1);
-    if (!dtm_device_check(device, device->driver->EventSynchronize(f->ready[slot]), status, "step %lld", (long long)step + 1)) return false;
+    if (!dtm_device_wait(rank, f->ready[slot], status, "step %lld", (long long)step + 1)) return false;
     rank->step = step;
     rank->learning_rate = f->rates[slot];
     rank->n_reports = 0;
