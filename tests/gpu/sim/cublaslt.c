@@ -70,8 +70,9 @@ EXPORT(MatmulDescSetAttribute)(dtm_cublas_desc desc, dtm_cublas_desc_attribute a
     int32_t ignored;
     static const char call[] = "cublasLtMatmulDescSetAttribute";
     switch (attribute) {
-    case DTM_CUBLAS_DESC_TRANSPOSE_A: return put(call, attribute, &d->transposed[0], 4, value, size);
-    case DTM_CUBLAS_DESC_TRANSPOSE_B: return put(call, attribute, &d->transposed[1], 4, value, size);
+    case DTM_CUBLAS_DESC_TRANSPOSE_A: case DTM_CUBLAS_DESC_TRANSPOSE_B:
+        ignored = size == 4 ? *(const int32_t *)value ^ dtm_sim_mutated("transpose") : 0;
+        return put(call, attribute, &d->transposed[attribute == DTM_CUBLAS_DESC_TRANSPOSE_B], 4, &ignored, size);
     case DTM_CUBLAS_DESC_EPILOGUE: return put(call, attribute, &d->epilogue, 4, value, size);
     case DTM_CUBLAS_DESC_BIAS: return put(call, attribute, &d->bias, 8, value, size);
     case DTM_CUBLAS_DESC_BIAS_TYPE: return put(call, attribute, &d->bias_type, 4, value, size);
@@ -82,7 +83,7 @@ EXPORT(MatmulDescSetAttribute)(dtm_cublas_desc desc, dtm_cublas_desc_attribute a
 EXPORT(MatmulDescDestroy)(dtm_cublas_desc desc) { return free(desc), SUCCESS; }
 EXPORT(MatrixLayoutCreate)(dtm_cublas_layout *out, dtm_cublas_type type, uint64_t rows, uint64_t columns, int64_t ld) {
     struct layout *l = fresh(sizeof *l);
-    *l = (struct layout){type, rows, columns, ld, 1, 0};
+    *l = (struct layout){type, rows, columns, dtm_sim_mutated("ld") ? ld + 1 : ld, 1, 0};
     *out = (dtm_cublas_layout)(void *)l;
     return SUCCESS;
 }
@@ -91,7 +92,11 @@ EXPORT(MatrixLayoutSetAttribute)(dtm_cublas_layout layout, dtm_cublas_layout_att
     static const char call[] = "cublasLtMatrixLayoutSetAttribute";
     switch (attribute) {
     case DTM_CUBLAS_LAYOUT_BATCHES: return put(call, attribute, &l->batches, 4, value, size);
-    case DTM_CUBLAS_LAYOUT_STRIDE: return put(call, attribute, &l->stride, 8, value, size);
+    case DTM_CUBLAS_LAYOUT_STRIDE: {
+        dtm_cublas_status status = put(call, attribute, &l->stride, 8, value, size);
+        l->stride += dtm_sim_mutated("stride") ? l->ld : 0;
+        return status;
+    }
     }
     return unknown(call, attribute);
 }
@@ -107,8 +112,10 @@ EXPORT(MatmulPreferenceSetAttribute)(dtm_cublas_preference preference, dtm_cubla
     static const char call[] = "cublasLtMatmulPreferenceSetAttribute";
     if (attribute == DTM_CUBLAS_PREFER_WORKSPACE)
         return put(call, attribute, &p->workspace, 8, value, size);
-    if (attribute >= DTM_CUBLAS_PREFER_ALIGNMENT_A && attribute <= DTM_CUBLAS_PREFER_ALIGNMENT_D)
-        return put(call, attribute, &p->alignment[attribute - DTM_CUBLAS_PREFER_ALIGNMENT_A], 4, value, size);
+    if (attribute >= DTM_CUBLAS_PREFER_ALIGNMENT_A && attribute <= DTM_CUBLAS_PREFER_ALIGNMENT_D) {
+        uint32_t lost; /* 256 is then claimed */
+        return put(call, attribute, dtm_sim_mutated("claim") ? &lost : &p->alignment[attribute - DTM_CUBLAS_PREFER_ALIGNMENT_A], 4, value, size);
+    }
     return unknown(call, attribute);
 }
 EXPORT(MatmulPreferenceDestroy)(dtm_cublas_preference preference) { return free(preference), SUCCESS; }
@@ -172,8 +179,9 @@ static bool supported(const struct problem *p) {
            (p->desc.epilogue == DTM_CUBLAS_EPILOGUE_DEFAULT || !(p->desc.epilogue & ~EPILOGUES)) && p->desc.transposed[0] <= 1 &&
            p->desc.transposed[1] <= 1;
 }
+/* A seed of its own: which algorithm runs is part of what gives the same bits. */
 static uint64_t seed(void) {
-    const char *text = getenv("DTM_SIM_SEED");
+    const char *text = getenv("DTM_SIM_HEURISTIC");
     return text ? strtoull(text, NULL, 0) : 1;
 }
 /* Up to three; by seed in another order, and for one problem in eight none, but with the first seed. */
@@ -353,6 +361,15 @@ EXPORT(Matmul)(dtm_cublas_handle handle, dtm_cublas_desc desc, const void *alpha
     memcpy(&it->alpha, alpha, 4), memcpy(&it->beta, beta, 4);
     if (algorithm)
         memcpy(&it->how, algorithm, sizeof it->how);
+    static _Thread_local struct chosen before;
+    struct chosen own = it->how;
+    if (before.magic && own.problem != before.problem && dtm_sim_mutated("algorithm"))
+        it->how = before;
+    before = own;
+    if (it->how.workspace && dtm_sim_mutated("workspace"))
+        workspace_bytes = it->how.workspace - 1;
+    if (it->beta == 0 && dtm_sim_mutated("beta"))
+        it->beta = 1;
     const char *why = wrong(&it->p), *name = NULL;
     bool biased = it->p.desc.epilogue & DTM_CUBLAS_EPILOGUE_BIAS;
     if (!why && (!handle || !algorithm || it->how.magic != MAGIC))

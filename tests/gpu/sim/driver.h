@@ -7,6 +7,7 @@
  *     driver_order.c   streams and events; operations, and which of them runs next
  *     driver_graph.c   capture and graphs
  *     driver_races.c   vector clocks; who touched what last
+ *     driver_mutants.c mistakes of a caller, made for it
  *
  * An operation runs when those that it depends on are done: the one before it in its stream, and those that its stream waited for. Which
  * of the ready ones is next is drawn. Nothing runs until a host thread waits or asks, but for a few that are drawn at an enqueue, and
@@ -174,6 +175,8 @@ int capture_forbids(void); /* for what may synchronise */
 void set_copy(struct node_set *, const struct node_set *);
 void code_release(struct task *);
 bool hold_declared(const struct task *);
+
+void write_calls(void); /* driver_mutants.c */
 
 #define DRIVER_FUNCTION(name, since, parameters) dtm_cu_result fake_##name parameters;
 DTM_DRIVER_FUNCTIONS(DRIVER_FUNCTION)

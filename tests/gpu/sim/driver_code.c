@@ -188,7 +188,9 @@ dtm_cu_result fake_FuncSetAttribute(dtm_cu_function function, dtm_cu_function_at
     struct function *f = error ? NULL : object_of(function, FUNCTION, "cuFuncSetAttribute", false);
     if (!error && !f)
         error = INVALID_HANDLE;
-    if (!error && attribute == 9) { /* how much of the cache it would like */
+    if (!error && dtm_sim_mutated("optin")) {
+        error = OK;
+    } else if (!error && attribute == 9) { /* how much of the cache it would like */
         error = value < -1 || value > 100 ? INVALID_VALUE : OK;
     } else if (!error) {
         bool right = attribute == DTM_CU_FUNCTION_SHARED_DYNAMIC && value >= 0 && value + (int)f->about.static_shared <= most_shared();
@@ -264,6 +266,15 @@ static int check_launch(const dtm_cu_launch *l, const struct function *f, const 
         return say("%s: nobody has declared what it touches", name), INVALID_VALUE;
     return OK;
 }
+static void mutate_addresses(char *params, size_t size) {
+    uint64_t at[2];
+    if (size < sizeof at)
+        return;
+    memcpy(at, params, sizeof at);
+    at[0] += dtm_sim_mutated("base") ? 64 : 0;
+    bool swap = dtm_sim_mutated("swap");
+    memcpy(params, &at[swap], 8), memcpy(params + 8, &at[!swap], 8);
+}
 static int by_address(const void *a, const void *b) {
     const struct extent *x = a, *y = b;
     return x->at != y->at ? (x->at < y->at ? -1 : 1) : x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1) : 0;
@@ -284,11 +295,17 @@ static void take_declared(struct task *t) {
 }
 dtm_cu_result fake_LaunchKernelEx(const dtm_cu_launch *launch, dtm_cu_function function, void **arguments, void **extra) {
     int error = enter();
+    bool lost = dtm_sim_mutated("launch");
+    dtm_cu_launch changed = *launch;
+    changed.grid[0] -= changed.grid[0] > 1 && dtm_sim_mutated("grid");
+    changed.shared_bytes /= changed.shared_bytes && dtm_sim_mutated("shared") ? 2 : 1;
+    changed.stream = dtm_sim_mutated("legacy") ? NULL : changed.stream;
+    launch = &changed;
     struct function *f = error ? NULL : object_of(function, FUNCTION, "cuLaunchKernelEx", false);
     struct stream *s = error ? NULL : object_of(launch->stream, STREAM, "cuLaunchKernelEx", false);
     if (!error)
         error = !f || !s ? INVALID_HANDLE : check_launch(launch, f, s, arguments, extra);
-    if (!error) {
+    if (!error && !lost) {
         struct task *t = task_new(LAUNCHES, s->object.device, f->about.name);
         struct code *c = &t->code;
         *c = (struct code){.function = f, .shared = launch->shared_bytes, .params_size = f->about.params_size};
@@ -296,6 +313,7 @@ dtm_cu_result fake_LaunchKernelEx(const dtm_cu_launch *launch, dtm_cu_function f
         c->params = fresh(1, c->params_size);
         for (int i = 0; i < f->about.n_params; i++)
             memcpy(c->params + f->about.params[i].offset, arguments[i], f->about.params[i].size);
+        mutate_addresses(c->params, c->params_size);
         f->module->references++;
         if (has_declared)
             take_declared(t);

@@ -438,7 +438,7 @@ static int copy(const char *call, struct copy c, bool to_device, bool from_devic
     struct stream *s = error ? NULL : object_of(stream, STREAM, call, true);
     if (!error && !s)
         error = INVALID_HANDLE;
-    if (error || !c.width || !c.rows) {
+    if (error || !c.width || !c.rows || dtm_sim_mutated("copy")) {
         unlock();
         return error;
     }

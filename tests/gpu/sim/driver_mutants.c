@@ -1,0 +1,42 @@
+/* Mistakes of a caller, made for it: DTM_SIM_MUTANT=wait:3 loses the third cuStreamWaitEvent of the process, as if the program had not called
+ * it. What is caught shows that the checks see it; what is not is a hole in them, or a call that the program does not need (../mutate).
+ * DTM_SIM_CALLS names a file for how many calls of each kind there were.
+ *
+ *     wait, record    the call is lost
+ *     sync            the host does not wait
+ *     launch, copy    it is lost
+ *     grid            a block less; shared: half the dynamic shared memory; base: the first address is 64 bytes on; swap: the first two
+ *                     addresses change places; legacy: on the legacy stream
+ *     optin           cuFuncSetAttribute is lost
+ *     ld, transpose, stride, claim, workspace, beta, algorithm    of a product (cublaslt.c) */
+#include "driver.h"
+
+#include <stdio.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define MUTANTS(M) M(wait) M(record) M(sync) M(launch) M(copy) M(grid) M(shared) M(base) M(swap) M(legacy) M(optin) M(ld) M(transpose) M(stride) \
+    M(claim) M(workspace) M(beta) M(algorithm)
+#define NAME(name) #name,
+static const char *const names[] = {MUTANTS(NAME)};
+#undef NAME
+enum { N_MUTANTS = sizeof names / sizeof *names };
+static long calls[N_MUTANTS];
+
+EXPORT bool dtm_sim_mutated(const char *which) {
+    const char *wanted = getenv("DTM_SIM_MUTANT");
+    size_t length = strlen(which);
+    for (int i = 0; i < N_MUTANTS; i++)
+        if (!strcmp(names[i], which)) {
+            long n = __atomic_add_fetch(&calls[i], 1, __ATOMIC_RELAXED);
+            return wanted && !strncmp(wanted, which, length) && wanted[length] == ':' && strtol(wanted + length + 1, NULL, 10) == n;
+        }
+    abort();
+}
+void write_calls(void) {
+    const char *path = getenv("DTM_SIM_CALLS");
+    FILE *f = path ? fopen(path, "w") : NULL;
+    for (int i = 0; f && i < N_MUTANTS; i++)
+        fprintf(f, "%s %ld\n", names[i], calls[i]);
+    if (f)
+        fclose(f);
+}
