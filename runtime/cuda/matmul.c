@@ -91,9 +91,9 @@ static void batch_a_loop(product *p) {
     p->outers--;
 }
 
-/* Blocks begin at multiples of DTM_KERNEL_ALIGN; loops move on from there. */
+/* Blocks begin at multiples of DTM_KERNEL_ALIGN; the batch and loops move on from there. */
 static int32_t alignment_of(const product *p, int operand) {
-    uint64_t bits = DTM_KERNEL_ALIGN;
+    uint64_t bits = DTM_KERNEL_ALIGN | (uint64_t)(p->of.stride[operand] * p->bytes[operand]);
     for (int l = 0; l < p->outers + p->sums; l++) bits |= (uint64_t)(p->loops[l].step[operand] * p->bytes[operand]);
     return (int32_t)(bits & (~bits + 1));
 }
