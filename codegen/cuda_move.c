@@ -2,7 +2,7 @@
 #include "codegen/cuda_nest.h"
 
 uint32_t dtm_cuda_accumulate(dtm_generator *g, dtm_dtype dtype, bool max) {
-    const char *stored = cuda_stored_type(dtype), *number = nest_register_type(dtype);
+    const char *stored = dtm_cuda_stored_type(dtype), *number = nest_register_type(dtype);
     int width = 16 / (int)dtm_dtype_bytes(dtype) > 8 ? 8 : 16 / (int)dtm_dtype_bytes(dtype);
     dtm_cuda_text text = {.n_launches = 1};
     text.device = dtm_arena_printf(g->arena,

@@ -123,7 +123,6 @@ void nest_lower_cuda(nest *n, const char *name, dtm_plan_category category) {
                    .pending = dtm_arena_alloc(g->arena, (n->n_ops + 1) * sizeof(int)), .before = {g->arena, NULL, 0, 0}};
     dtm_cuda_text text = {0};
     plan(&c);
-    dtm_text_printf(&c.before, "#include \"kernels/cuda/nest.cuh\"\n");
     switch (n->shape) {
     case NEST_ELEMENTWISE: cuda_write_elementwise(&c, &text); break;
     case NEST_ROW: cuda_write_row(&c, &text); break;
@@ -131,7 +130,10 @@ void nest_lower_cuda(nest *n, const char *name, dtm_plan_category category) {
     case NEST_ALL: cuda_write_all(&c, &text); break;
     case NEST_SUMS: cuda_write_sums(&c, &text); break;
     }
+    const char *state = n->n_extra ? dtm_arena_printf(g->arena, "enum { STEP_STATE = %zu };\n\n", n->n_touched) : "";
+    text.device = dtm_arena_printf(g->arena, "#include \"kernels/cuda/nest.cuh\"\n%s%s", state, text.device);
     size_t n_buffers = n->n_touched + n->n_extra;
+    if (!n_buffers) return; /* nothing is stored */
     uint32_t *buffers = dtm_arena_alloc(g->arena, (n_buffers + 1) * sizeof *buffers);
     for (size_t i = 0; i < n->n_touched; i++) buffers[i] = dtm_buffer_index(g, n->touched[i]);
     for (size_t i = 0; i < n->n_extra; i++) buffers[n->n_touched + i] = n->extra[i];

@@ -27,6 +27,7 @@ typedef struct cuda_nest {
     int iterations;     /* vectors of a row a lane: the loop over them is unrolled, and what passes share is kept; 0: not known, or many */
     int64_t row;        /* elements of a row, 0: not known */
     bool wide;          /* SUMS: partial sums are of 8 bytes, as some are of integers */
+    bool finishing;     /* COLUMN: what is made of the sums is being written */
     int *pending, n_pending; /* values of the row alone that are stored at its end */
     dtm_text before;    /* functions before the entries */
 } cuda_nest;
@@ -42,13 +43,14 @@ const char *cuda_product(const cuda_nest *c, unsigned loops);
 const char *cuda_product_on_host(const cuda_nest *c, unsigned loops);
 /* i0, i1, .. of these loops from the flat number; of the last loop `first` too. `rest` is a name that is free. */
 void cuda_indices(cuda_nest *c, const char *flat, unsigned loops, const char *rest);
-const char *cuda_stored_type(dtm_dtype dtype);
 /* Pointers, sizes, and what else an entry or a function of a tuple `t` begins with. */
 void cuda_open_tuple(cuda_nest *c, dtm_text *out);
 /* A vector whose loops' indices are named: what body writes, for each of its elements. */
 void cuda_vector(cuda_nest *c, void (*body)(cuda_nest *));
 /* What a pass does with an element. */
 void cuda_element(cuda_nest *c);
+/* Of COLUMN: whether a value is the same for all that is reduced, and differs by column. */
+bool cuda_is_of_columns(const cuda_nest *c, dtm_value v);
 bool cuda_any_work(const cuda_nest *c);
 /* Values of the unit alone: computed now, stored by cuda_store_pending. */
 void cuda_scalars(cuda_nest *c);

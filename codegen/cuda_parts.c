@@ -59,22 +59,34 @@ void cuda_indices(cuda_nest *c, const char *flat, unsigned loops, const char *re
 
 /* ---- what an entry begins with ---- */
 
-const char *cuda_stored_type(dtm_dtype dtype) {
+const char *dtm_cuda_stored_type(dtm_dtype dtype) {
     return dtype == DTM_BF16 ? "dtm_bf16" : dtype == DTM_F16 ? "dtm_f16" : dtm_c_type(dtype);
 }
 
 void cuda_open_tuple(cuda_nest *c, dtm_text *out) {
     const nest *n = c->n;
     for (size_t i = 0; i < n->n_touched; i++) {
-        const char *type = cuda_stored_type((dtm_dtype)type_of(c, n->touched[i])->dtype);
+        const char *type = dtm_cuda_stored_type((dtm_dtype)type_of(c, n->touched[i])->dtype);
         dtm_text_printf(out, "    %s *const b%zu = (%s *)t.b[%zu];\n", type, i, type, i);
     }
-    for (size_t i = 0; i < n->n_extra; i++) /* the step's state alone */
-        dtm_text_printf(out, "    const uint64_t *const step_state = (const uint64_t *)t.b[%zu];\n", n->n_touched + i);
+    if (n->n_extra) dtm_text_printf(out, "    const uint64_t *const step_state = (const uint64_t *)t.b[STEP_STATE];\n"); /* the last buffer */
     dtm_text_printf(out, "    const int64_t *const z = t.z;\n");
 }
 
 /* ---- vectors ---- */
+
+/* "if (i0 == 0) ": what differs along fewer loops than threads go over is stored by those at their beginning. */
+static const char *cuda_once(const cuda_nest *c, dtm_value v) {
+    const nest *n = c->n;
+    dtm_text text = {n->g->arena, NULL, 0, 0};
+    bool rows_apart = c->by_rows || n->shape == NEST_COLUMN; /* a unit is one block's */
+    for (int l = 0; l < n->n_loops; l++) {
+        if (nest_has_loop(n, v, l) || (rows_apart && !n->loops[l].inner) || (n->shape == NEST_COLUMN && c->finishing)) continue;
+        dtm_text_printf(&text, "%s i%d == 0", text.length ? " &&" : "if (", l);
+    }
+    if (text.length) dtm_text_printf(&text, ") ");
+    return text.length ? text.data : "";
+}
 
 void cuda_vector(cuda_nest *c, void (*body)(cuda_nest *)) {
     nest *n = c->n;
@@ -109,11 +121,17 @@ void cuda_vector(cuda_nest *c, void (*body)(cuda_nest *)) {
     for (int i = 0; i < (int)n->n_ops; i++) { /* after all that is read: an output may lie over an input */
         if (!vector.stored[i]) continue;
         dtm_value v = cuda_op(c, i)->results[0];
-        CUDA_LINE(c, "dtm_write<W>(b%d + (%s) + (%s), y%d);", nest_touch(n, v), nest_offset(w, v, false), nest_offset(w, v, true), i);
+        CUDA_LINE(c, "%sdtm_write<W>(b%d + (%s) + (%s), y%d);", cuda_once(c, v), nest_touch(n, v), nest_offset(w, v, false), nest_offset(w, v, true), i);
     }
 }
 
 /* ---- what a pass does ---- */
+
+bool cuda_is_of_columns(const cuda_nest *c, dtm_value v) {
+    for (int l = 0; l < c->n->n_loops - 1; l++)
+        if (c->n->loops[l].inner && nest_has_loop(c->n, v, l)) return false;
+    return nest_is_inner(c->n, v);
+}
 
 static const char *accumulator(const cuda_nest *c, int i) {
     dtm_arena *arena = c->n->g->arena;
@@ -134,8 +152,14 @@ void cuda_element(cuda_nest *c) {
             if (c->n->saved[i]) CUDA_LINE(c, "s%d[n * W + k] = v%d;", i, i);
         }
     }
-    for (int i = 0; i < (int)c->n->n_ops; i++)
-        if (nest_works(w, i) && !dtm_is_reduction(cuda_op(c, i)->kind) && c->n->written[i]) nest_store(w, i);
+    for (int i = 0; i < (int)c->n->n_ops; i++) {
+        if (!nest_works(w, i) || dtm_is_reduction(cuda_op(c, i)->kind) || !c->n->written[i]) continue;
+        dtm_value v = cuda_op(c, i)->results[0];
+        if (c->n->shape == NEST_COLUMN && cuda_is_of_columns(c, v)) continue; /* with the sums, when all have read what it may lie over */
+        const char *once = nest_is_vector(w, v) ? "" : cuda_once(c, v);
+        if (*once) CUDA_LINE(c, "%s", once);
+        nest_store(w, i);
+    }
 }
 
 bool cuda_any_work(const cuda_nest *c) {

@@ -84,7 +84,7 @@ void cuda_write_elementwise(cuda_nest *c, dtm_cuda_text *out) {
     CUDA_LINE(c, "if (self < vectors) @_at<W>(t, self * W);");
     if (c->n->n_loops == 1) CUDA_LINE(c, "else if (self - vectors < all %% W) @_at<1>(t, vectors * W + (self - vectors));");
     close_entry(c, "", CUDA_THREADS, &body, &device);
-    out->device = printed(c, "%s%s", c->before.data, device.data);
+    out->device = printed(c, "%s%s", c->before.length ? c->before.data : "", device.data);
     add_launch(out, "", CUDA_THREADS, dtm_arena_printf(c->n->g->arena, "(%s + %d) / %d", vectors_on_host(c), CUDA_THREADS - 1, CUDA_THREADS));
 }
 
@@ -151,8 +151,11 @@ static bool any_reduction(const cuda_nest *c) {
     return false;
 }
 
-/* All lanes have read what the row begins with. */
-static void sync_lanes(cuda_nest *c) { CUDA_LINE(c, c->lanes > 32 ? "__syncthreads();" : "__syncwarp();"); }
+/* All lanes have read what a value of the row may lie over. A reduction has made a block wait already. */
+static void sync_lanes(cuda_nest *c) {
+    if (c->lanes == 32) CUDA_LINE(c, "__syncwarp();");
+    else if (!any_reduction(c)) CUDA_LINE(c, "__syncthreads();");
+}
 
 void cuda_write_row(cuda_nest *c, dtm_cuda_text *out) {
     dtm_text body, device = {c->n->g->arena, NULL, 0, 0};
@@ -166,10 +169,10 @@ void cuda_write_row(cuda_nest *c, dtm_cuda_text *out) {
     declare_saved(c);
     nest_write_hoisted(&c->w);
     write_passes(c);
-    if (c->n_pending && !any_reduction(c)) sync_lanes(c);
+    if (c->n_pending) sync_lanes(c);
     cuda_store_pending(c, "lane == 0");
     close_entry(c, "", c->threads, &body, &device);
-    out->device = printed(c, "%s%s", c->before.data, device.data);
+    out->device = printed(c, "%s%s", c->before.length ? c->before.data : "", device.data);
     const char *all = cuda_product_on_host(c, cuda_loops(c, false));
     add_launch(out, "", c->threads, rows > 1 ? dtm_arena_printf(c->n->g->arena, "(%s + %d) / %d", all, rows - 1, rows) : all);
 }
@@ -215,15 +218,20 @@ static const char *tiles_on_host(const cuda_nest *c, unsigned loops) {
     return dtm_arena_printf(c->n->g->arena, "((%s + %d) / %d)", cuda_product_on_host(c, loops), 32 * c->width - 1, 32 * c->width);
 }
 
-/* Of COLUMN: what is made of the sums. */
+static bool stored_with_sums(const cuda_nest *c, int i) {
+    const dtm_op_data *op = cuda_op(c, i);
+    return c->n->written[i] && (c->n->levels[i] > 0 || dtm_is_reduction(op->kind) || cuda_is_of_columns(c, op->results[0]));
+}
+
+/* Of COLUMN: what is made of the sums, or is the same for all that is summed. */
 static void finished_columns(cuda_nest *c) {
     nest *n = c->n;
     for (int i = 0; i < (int)n->n_ops; i++)
         if (nest_reduces(&c->w, i)) nest_define(&c->w, i, nest_finished(&c->w, i, dtm_arena_printf(n->g->arena, "r%d[k]", i)));
     for (int i = 0; i < (int)n->n_ops; i++)
-        if (n->levels[i] > 0) nest_value(&c->w, cuda_op(c, i)->results[0]);
+        if (n->levels[i] > 0 || stored_with_sums(c, i)) nest_value(&c->w, cuda_op(c, i)->results[0]);
     for (int i = 0; i < (int)n->n_ops; i++)
-        if (n->written[i] && (n->levels[i] > 0 || dtm_is_reduction(cuda_op(c, i)->kind))) nest_store(&c->w, i);
+        if (stored_with_sums(c, i)) nest_store(&c->w, i);
 }
 
 void cuda_write_column(cuda_nest *c, dtm_cuda_text *out) {
@@ -246,10 +254,11 @@ void cuda_write_column(cuda_nest *c, dtm_cuda_text *out) {
     join_groups(c, "W");
     CUDA_LINE(c, "if (group == 0 && column < columns) {");
     c->w.depth++;
+    c->finishing = true;
     cuda_vector(c, finished_columns);
     nest_close_block(&c->w);
     close_entry(c, "", CUDA_THREADS, &body, &device);
-    out->device = printed(c, "%s%s", c->before.data, device.data);
+    out->device = printed(c, "%s%s", c->before.length ? c->before.data : "", device.data);
     add_launch(out, "", CUDA_THREADS, printed(c, "%s * %s", cuda_product_on_host(c, units), tiles_on_host(c, cuda_last(c))));
 }
 
@@ -326,7 +335,7 @@ void cuda_write_all(cuda_nest *c, dtm_cuda_text *out) {
     memset(c->w.emitted, 0, n->n_ops * sizeof *c->w.emitted);
     c->w.hoisted = false;
     write_all_finish(c, &device);
-    out->device = printed(c, "%s%s", c->before.data, device.data);
+    out->device = printed(c, "%s%s", c->before.length ? c->before.data : "", device.data);
     out->scratch = dtm_arena_printf(arena, "%d * @_chunks(z)", 8 * count);
     add_launch(out, "", CUDA_THREADS, "@_chunks(z)");
     add_launch(out, "_finish", CUDA_THREADS, "1");
@@ -408,7 +417,7 @@ static int write_sums_of_rows(cuda_nest *c, dtm_text *body) {
     open_chunk(c, "", 1);
     declare_saved(c);
     write_passes(c);
-    if (c->n_pending && !any_reduction(c)) sync_lanes(c);
+    if (c->n_pending) sync_lanes(c);
     cuda_store_pending(c, "lane == 0");
     if (c->lanes > 32) CUDA_LINE(c, "__syncthreads(); /* what joins the lanes is free again */");
     nest_close_block(&c->w);
@@ -463,7 +472,7 @@ void cuda_write_sums(cuda_nest *c, dtm_cuda_text *out) {
     memset(c->w.emitted, 0, n->n_ops * sizeof *c->w.emitted);
     c->w.hoisted = false;
     write_sums_finish(c, &device);
-    out->device = printed(c, "%s%s", c->before.data, device.data);
+    out->device = printed(c, "%s%s", c->before.length ? c->before.data : "", device.data);
     out->scratch = dtm_arena_printf(arena, "%d * @_chunks(z) * %s", n->n_column_sums * (c->wide ? 8 : 4), cuda_product_on_host(c, cuda_loops(c, true)));
     add_launch(out, "", threads, c->by_rows ? "@_chunks(z)" : printed(c, "@_chunks(z) * %s", tiles, ""));
     add_launch(out, "_finish", CUDA_THREADS, tiles_on_host(c, cuda_loops(c, true)));

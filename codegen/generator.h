@@ -165,6 +165,7 @@ void dtm_lower_gather(dtm_generator *g, dtm_op op);
 void dtm_lower_scatter(dtm_generator *g, dtm_op op);
 void dtm_lower_shape(dtm_generator *g, dtm_op op); /* split, merge, slice, pad, concat where bytes move */
 
+const char *dtm_cuda_stored_type(dtm_dtype dtype); /* cuda_parts.c: of an element in memory */
 /* cuda_move.c: adds buffer 0 to buffer 1, or sets it. */
 uint32_t dtm_cuda_accumulate(dtm_generator *g, dtm_dtype dtype, bool max);
 /* cuda_library.c: what becomes a kernel of the library, where the target is CUDA. False: the operator is lowered as for CPUs. */

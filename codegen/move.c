@@ -12,6 +12,9 @@ typedef struct mover {
     const dtm_op_data *data;
     dtm_size_list sizes;
     dtm_text out;
+    const dtm_type_data *types[3]; /* of the buffers */
+    size_t n_types;
+    int width; /* CUDA: elements that a thread moves, side by side in all of them */
 } mover;
 
 static const dtm_type_data *type_of(const mover *m, dtm_value v) { return dtm_value_type(m->g->module, v); }
@@ -44,9 +47,25 @@ static void line(mover *m, int depth, const char *text) {
     dtm_text_printf(&m->out, "%*s%s\n", *text == '#' ? 0 : depth * 4, "", text);
 }
 
+/* On a GPU a thread moves one element, or `width`. */
+static int open_thread(mover *m, const dtm_type_data *type) {
+    dtm_arena *arena = m->g->arena;
+    line(m, 1, "int64_t rest = self * W;");
+    for (int i = type->rank - 1; i >= 0; i--) {
+        const char *size = dim_size(m, type, i);
+        if (i == 0) line(m, 1, dtm_arena_printf(arena, "const int64_t i%u = rest;", type->dims[i]));
+        else {
+            line(m, 1, dtm_arena_printf(arena, "const int64_t i%u = rest %% %s;", type->dims[i], size));
+            line(m, 1, dtm_arena_printf(arena, "rest /= %s;", size));
+        }
+    }
+    return 1;
+}
+
 /* Units are all dimensions of `type` but the last; returns the depth of the innermost body. */
 static int open_loops(mover *m, const dtm_type_data *type) {
     dtm_arena *arena = m->g->arena;
+    if (m->g->cuda) return open_thread(m, type);
     line(m, 1, "for (int64_t u = begin; u < end; u++) {");
     line(m, 2, "int64_t rest = u;");
     line(m, 2, "(void)rest;");
@@ -66,6 +85,7 @@ static int open_loops(mover *m, const dtm_type_data *type) {
 }
 
 static void close_loops(mover *m, const dtm_type_data *type) {
+    if (m->g->cuda) return;
     if (type->rank) line(m, 2, "}");
     line(m, 1, "}");
 }
@@ -76,7 +96,25 @@ static const char *units(mover *m, const dtm_type_data *type) {
     return dtm_size_text(m->g, &m->sizes, &product);
 }
 
+/* The greatest width: elements of the last loop lie side by side in all tensors, and rows begin at multiples of 16 bytes. `special` is
+ * a dimension whose index is not its own loop. */
+static int width_of(const mover *m, const dtm_type_data *loops, const dtm_dim *specials, int n_specials) {
+    int64_t size;
+    if (!loops->rank || !dtm_extent_is_even(m->g, loops, loops->rank - 1, &size)) return 1;
+    dtm_dim last = loops->dims[loops->rank - 1];
+    for (int s = 0; s < n_specials; s++)
+        if (specials[s] == last) return 1;
+    int width = 16 / (int)dtm_dtype_bytes((dtm_dtype)loops->dtype);
+    for (size_t i = 0; i < m->n_types; i++)
+        if (!m->types[i]->rank || m->types[i]->dims[m->types[i]->rank - 1] != last || m->types[i]->dtype != loops->dtype) return 1;
+    while (size % width) width /= 2;
+    return width;
+}
+
 static void open_with_types(mover *m, const dtm_type_data *const *types, size_t count) {
+    m->n_types = count;
+    for (size_t i = 0; i < count; i++) m->types[i] = types[i];
+    if (m->g->cuda) return;
     dtm_text_printf(&m->out, "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n");
     for (size_t i = 0; i < count; i++)
         dtm_text_printf(&m->out, "    %s *const b%zu = a->buffers[%zu];\n", dtm_c_type((dtm_dtype)types[i]->dtype), i, i);
@@ -89,12 +127,67 @@ static void open_kernel(mover *m, const dtm_value *values, size_t count) {
     open_with_types(m, types, count);
 }
 
+/* Elements of `loops`, each by a thread. */
+static const char *elements_of(mover *m, const dtm_type_data *loops) {
+    dtm_product product = dtm_product_one();
+    for (int i = 0; i < loops->rank; i++) dtm_product_times(m->g, &product, loops, i);
+    return dtm_size_text(m->g, &m->sizes, &product);
+}
+
+static void finish_on_gpu(mover *m, const char *name, const dtm_type_data *loops, dtm_plan_category category, const uint32_t *buffers) {
+    enum { THREADS = 256 };
+    dtm_arena *arena = m->g->arena;
+    const char *elements = elements_of(m, loops);
+    dtm_cuda_text text = {.n_launches = 1};
+    dtm_text device = {arena, NULL, 0, 0};
+    dtm_text_printf(&device, "#include \"kernels/cuda/nest.cuh\"\n"
+                             "KERNEL(@, %d) {\n    const tuple &t = p.t[TUPLE];\n    const int64_t *const z = t.z;\n    constexpr int W = %d;\n"
+                             "    const int64_t self = (int64_t)blockIdx.x * %d + threadIdx.x;\n    if (self >= %s / W) return;\n",
+                    THREADS, m->width, THREADS, elements);
+    for (size_t i = 0; i < m->n_types; i++) {
+        const char *type = dtm_cuda_stored_type((dtm_dtype)m->types[i]->dtype);
+        dtm_text_printf(&device, "    %s *const b%zu = (%s *)t.b[%zu];\n", type, i, type, i);
+    }
+    dtm_text_append(&device, m->out.data, m->out.length);
+    dtm_text_printf(&device, "}\n");
+    text.device = device.data;
+    text.launches[0] = (dtm_cuda_launch_text){"", THREADS, dtm_arena_printf(arena, "(%s / %d + %d) / %d", elements, m->width, THREADS - 1, THREADS), NULL};
+    uint32_t kernel = dtm_cuda_kernel_index(m->g, name, &text, m->n_types, m->sizes.count);
+    m->g->kernels[kernel].read_only = ((uint64_t)1 << (m->n_types - 1)) - 1; /* the last is made */
+    dtm_emit_launch(m->g, m->op, category, kernel, buffers, m->n_types, m->sizes.items, m->sizes.count);
+}
+
+/* Moves an element; `from` is an address in buffer 0 where `condition` holds (NULL: always), else in buffer 1, or 0 where there is none. */
+static void move_element(mover *m, int depth, const char *to, const char *from, const char *condition, const char *otherwise) {
+    dtm_arena *arena = m->g->arena;
+    size_t made = m->n_types - 1;
+    const char *form = m->g->cuda ? "*(const V *)(b%d + (%s))" : "b%d[%s]";
+    const char *first = dtm_arena_printf(arena, form, 0, from), *second = otherwise ? dtm_arena_printf(arena, form, 1, otherwise) : m->g->cuda ? "V{}" : "0";
+    const char *value = condition ? dtm_arena_printf(arena, "%s ? %s : %s", condition, first, second) : first;
+    if (m->g->cuda) {
+        line(m, depth, dtm_arena_printf(arena, "typedef dtm_vector<%s, W> V;", dtm_cuda_stored_type((dtm_dtype)m->types[made]->dtype)));
+        line(m, depth, dtm_arena_printf(arena, "*(V *)(b%zu + (%s)) = %s;", made, to, value));
+    } else line(m, depth, dtm_arena_printf(arena, "b%zu[%s] = %s;", made, to, value));
+}
+
 static void finish_with_buffers(mover *m, const char *name, const char *extent, dtm_plan_category category,
                                 const uint32_t *buffers, size_t count) {
     dtm_text_printf(&m->out, "}\nstatic int64_t @_extent(const int64_t *z) {\n    (void)z;\n    return %s;\n}\n", extent);
     dtm_text_printf(&m->out, "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n");
     uint32_t kernel = dtm_kernel_index(m->g, name, m->out.data);
     dtm_emit_launch(m->g, m->op, category, kernel, buffers, count, m->sizes.items, m->sizes.count);
+}
+
+/* Of a shape: units are rows of `loops`. */
+static void finish_shape(mover *m, const char *name, const dtm_type_data *loops, const uint32_t *buffers) {
+    if (m->g->cuda) finish_on_gpu(m, name, loops, DTM_PLAN_MOVEMENT, buffers);
+    else finish_with_buffers(m, name, units(m, loops), DTM_PLAN_MOVEMENT, buffers, m->n_types);
+}
+
+static void finish_shape_of(mover *m, const char *name, const dtm_type_data *loops, const dtm_value *values) {
+    uint32_t buffers[3];
+    for (size_t i = 0; i < m->n_types; i++) buffers[i] = dtm_buffer_index(m->g, values[i]);
+    finish_shape(m, name, loops, buffers);
 }
 
 static void finish_kernel(mover *m, const char *name, const char *extent, dtm_plan_category category, const dtm_value *values,
@@ -105,7 +198,7 @@ static void finish_kernel(mover *m, const char *name, const char *extent, dtm_pl
 }
 
 static mover begin(dtm_generator *g, dtm_op op) {
-    return (mover){.g = g, .op = op, .data = dtm_op_get(g->module, op), .out = {g->arena, NULL, 0, 0}};
+    return (mover){.g = g, .op = op, .data = dtm_op_get(g->module, op), .out = {g->arena, NULL, 0, 0}, .width = 1};
 }
 
 /* ---- gather and scatter ---- */
@@ -200,10 +293,11 @@ static void lower_concat(mover *m) {
     special second = {x->over[1], dtm_arena_printf(arena, "i%u - %s", x->as[0], n)};
     open_kernel(m, values, 3);
     int depth = open_loops(m, out);
-    line(m, depth, dtm_arena_printf(arena, "b2[%s] = i%u < %s ? b0[%s] : b1[%s];", address(m, out, NULL, 0), x->as[0], n,
-                                    address(m, a, &first, 1), address(m, b, &second, 1)));
+    m->width = width_of(m, out, &x->as[0], 1);
+    move_element(m, depth, address(m, out, NULL, 0), address(m, a, &first, 1), dtm_arena_printf(arena, "i%u < %s", x->as[0], n),
+                 address(m, b, &second, 1));
     close_loops(m, out);
-    finish_kernel(m, "concat", units(m, out), DTM_PLAN_MOVEMENT, values, 3);
+    finish_shape_of(m, "concat", out, values);
 }
 
 void dtm_lower_shape(dtm_generator *g, dtm_op op) {
@@ -243,11 +337,10 @@ void dtm_lower_shape(dtm_generator *g, dtm_op op) {
     }
     open_kernel(&m, values, 2);
     int depth = open_loops(&m, loops);
-    const char *source = dtm_arena_printf(arena, "b0[%s]", address(&m, in, &from, to_special ? 0 : 1));
-    if (condition) source = dtm_arena_printf(arena, "%s ? %s : 0", condition, source);
-    line(&m, depth, dtm_arena_printf(arena, "b1[%s] = %s;", address(&m, out, &to, to_special), source));
+    m.width = width_of(&m, loops, to_special ? x->over : x->as, to_special ? x->n_over : x->n_as);
+    move_element(&m, depth, address(&m, out, &to, to_special), address(&m, in, &from, to_special ? 0 : 1), condition, NULL);
     close_loops(&m, loops);
-    finish_kernel(&m, name, units(&m, loops), DTM_PLAN_MOVEMENT, values, 2);
+    finish_shape_of(&m, name, loops, values);
 }
 
 void dtm_emit_transposed(dtm_generator *g, dtm_op op, dtm_placed from, dtm_placed to) {
@@ -259,5 +352,5 @@ void dtm_emit_transposed(dtm_generator *g, dtm_op op, dtm_placed from, dtm_place
         element = dtm_c_stored(g->arena, (dtm_dtype)to.type->dtype, dtm_c_loaded(g->arena, (dtm_dtype)from.type->dtype, element));
     line(&m, depth, dtm_arena_printf(g->arena, "b1[%s] = %s;", address(&m, to.type, NULL, 0), element));
     close_loops(&m, to.type);
-    finish_with_buffers(&m, "transpose", units(&m, to.type), DTM_PLAN_MOVEMENT, (uint32_t[]){from.buffer, to.buffer}, 2);
+    finish_shape(&m, "transpose", to.type, (uint32_t[]){from.buffer, to.buffer});
 }

@@ -3,6 +3,7 @@
 #include "codegen/nest.h"
 #include "ir/fault.h"
 
+#include <math.h>
 #include <string.h>
 
 static dtm_module *module_of(const nest_writer *w) { return w->n->g->module; }
@@ -115,7 +116,9 @@ static const char *dropout_expression(nest_writer *w, const dtm_op_data *op, con
     dtm_text scale = {arena, NULL, 0, 0};
     dtm_c_number(DTM_F32, 1 / (1 - op->attributes.number[DTM_DROPOUT_P]), &scale);
     dtm_text p = {arena, NULL, 0, 0};
-    dtm_text_number(&p, op->attributes.number[DTM_DROPOUT_P]);
+    double drops = op->attributes.number[DTM_DROPOUT_P];
+    if (w->n->g->cuda) dtm_c_number(DTM_F32, (float)drops < drops ? nextafterf((float)drops, 2) : (float)drops, &p); /* as a float it is >= p */
+    else dtm_text_number(&p, drops);
     /* Step 0 is no training step: nothing is dropped. */
     return dtm_arena_printf(arena,
                             "step_state[1] == 0 ? %s : dtm_random_uniform(step_state[0], dtm_random_stream((uint32_t)"

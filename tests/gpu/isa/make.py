@@ -741,6 +741,18 @@ def mma_forms():
             case("mma", text, " ".join(["b32"] * nc), " ".join(["b32"] * (na + nb + nc)), rows)
 
 
+def halves_forms(): # after all others, whose operands are drawn one after another
+    for part, first in (("lo", 0), ("hi", 2)):
+        for t in ("u32", "s32"):
+            for u in ("u32", "s32"):
+                rows = []
+                for _ in range(6):
+                    a, b, c = (random.getrandbits(32) for _ in range(3))
+                    cut = lambda x, at, n, t: signed(x >> at & (1 << n) - 1, n) if t[0] == "s" else x >> at & (1 << n) - 1
+                    rows.append(([a, b, c], [mask(c + sum(cut(a, 16 * i, 16, t) * cut(b, 8 * (i + first), 8, u) for i in range(2)), 32)]))
+                case("dp2a", f"dp2a.{part}.{t}.{u} $d, $a, $b, $c;", "b32", "b32 b32 b32", rows)
+
+
 def refusals():
     for text in ("add.frob.s32 $d, $a, $b;", "add.sat.s32 $d, $a, $b;", "mul.s32 $d, $a, $b;", "add.s32.s32 $d, $a, $b;", "ex2.f32 $d, $a;", "vadd.u32 $d, $a, $b;",
                  "ld.global.v8.b32 $d, [%in];", "add.s32 $d, $a;", "add.s64 $d, $a, $b;", "mov.b32 $d, nowhere;", "bra NOWHERE;", "cvt.rn.e4m3.f32 $d, $a;",
@@ -759,6 +771,7 @@ cvt_forms()
 lane_forms()
 memory_forms()
 mma_forms()
+halves_forms()
 refusals()
 for name, texts in forms.items():
     with open(f"{sys.argv[1]}/{name}.case", "w") as out:

@@ -469,7 +469,15 @@ static uint32_t funnel(const struct op *op, uint32_t low, uint32_t high, uint32_
     uint64_t both = (uint64_t)high << 32 | low;
     return op->mods & LEFT ? (uint32_t)((both << n) >> 32) : (uint32_t)(both >> n);
 }
+static uint32_t dot2(const struct op *op, uint32_t a, uint32_t b, uint32_t c) {
+    for (int i = 0; i < 2; i++) {
+        uint32_t x = a >> 16 * i & 65535, y = b >> (8 * i + 16 * (op->how - 1)) & 255;
+        c += (op->type == S32 ? (uint32_t)(int16_t)x : x) * (op->from == S32 ? (uint32_t)(int8_t)y : y);
+    }
+    return c;
+}
 static uint32_t dot4(const struct op *op, uint32_t a, uint32_t b, uint32_t c) {
+    if (op->how) return dot2(op, a, b, c);
     for (int i = 0; i < 4; i++) {
         uint32_t x = a >> 8 * i & 255, y = b >> 8 * i & 255;
         c += (op->type == S32 ? (uint32_t)(int8_t)x : x) * (op->from == S32 ? (uint32_t)(int8_t)y : y);

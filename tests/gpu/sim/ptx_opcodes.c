@@ -196,7 +196,12 @@ static void lop3(struct parser *s, struct op *op) {
     op->c = ptx_source(s, B32), ptx_expect(s, ',');
     op->immediate = ptx_number(s).whole;
 }
-static void dp4a(struct parser *s, struct op *op) {
+/* dp4a, and dp2a.lo, .hi: of two halves and the bytes of a half. */
+static void dot(struct parser *s, struct op *op, bool halves) {
+    static const char *const parts[] = {"lo", "hi"};
+    int part = halves ? take_one(s, parts, 2) : 0;
+    need(s, part >= 0);
+    op->how = (uint8_t)(halves ? 1 + part : 0);
     op->type = (uint8_t)take_type(s);
     op->from = (uint8_t)take_type(s);
     need(s, (op->type == U32 || op->type == S32) && (op->from == U32 || op->from == S32));
@@ -712,7 +717,8 @@ void ptx_instruction(struct parser *s, const char *opcode) {
         }
 #define IS(name) (strcmp(n, name) == 0)
     if (form) simple(s, op, form);
-    else if (IS("dp4a")) dp4a(s, op);
+    else if (IS("dp4a")) dot(s, op, false);
+    else if (IS("dp2a")) dot(s, op, true);
     else if (IS("lop3")) lop3(s, op);
     else if (IS("setp")) setp(s, op);
     else if (IS("set")) set(s, op);
