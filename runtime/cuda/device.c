@@ -15,15 +15,20 @@ static bool is_sticky(dtm_cu_result result) {
     return result == DTM_CU_ILLEGAL_ADDRESS || result == DTM_CU_LAUNCH_TIMEOUT || result == DTM_CU_MISALIGNED || result == DTM_CU_LAUNCH_FAILED;
 }
 
-static void say_place(const dtm_plan_instruction *at, char *out, size_t size) {
+/* Kernels run long after they were enqueued. Where each is waited for, the last is the one. */
+static void say_place(const dtm_device *device, char *out, size_t size) {
+    const dtm_plan_instruction *at = device->last;
+    char line[300] = "";
     *out = 0;
-    if (at && at->line) snprintf(out, size, "; the last that was enqueued is `%s` (%s%sline %u)", at->name, at->file ? at->file : "", at->file ? ", " : "", at->line);
-    else if (at) snprintf(out, size, "; the last that was enqueued is `%s`", at->name);
+    if (!at) return;
+    if (at->line) snprintf(line, sizeof line, " (%s%sline %u)", at->file ? at->file : "", at->file ? ", " : "", at->line);
+    if (device->each_waits) snprintf(out, size, " in `%s`%s", at->name, line);
+    else snprintf(out, size, "; `%s`%s was the last that was enqueued; with --profile each operation is waited for, and the one that fails is named", at->name, line);
 }
 
 bool dtm_device_check(dtm_device *device, dtm_cu_result result, dtm_status *status, const char *what, ...) {
     if (result == DTM_CU_SUCCESS) return true;
-    char doing[300], place[300] = "";
+    char doing[300], place[500] = "";
     va_list arguments;
     va_start(arguments, what);
     vsnprintf(doing, sizeof doing, what, arguments);
@@ -32,7 +37,7 @@ bool dtm_device_check(dtm_device *device, dtm_cu_result result, dtm_status *stat
     if (device->driver->GetErrorName(result, &name) != DTM_CU_SUCCESS || !name) name = "an error without a name";
     if (device->driver->GetErrorString(result, &text) != DTM_CU_SUCCESS || !text) text = "?";
     device->lost = device->lost || is_sticky(result);
-    if (is_sticky(result)) say_place(device->last, place, sizeof place);
+    if (is_sticky(result)) say_place(device, place, sizeof place);
     return dtm_status_fail(status, "rank %d, device %d (%s): %s: %s (error %d, %s)%s", device->rank, device->ordinal, device->name, doing, name,
                            (int)result, text, place);
 }
@@ -150,6 +155,7 @@ static bool compare(dtm_rank *rank, dtm_status *status) {
 static bool open_context(dtm_rank *rank, dtm_status *status) {
     dtm_device *device = rank->device;
     const dtm_cuda_options options = {.folder = rank->options->cuda_libs};
+    device->each_waits = rank->profile || rank->options->trace;
     device->streams = calloc(STREAMS, sizeof(dtm_cu_stream));
     device->events = calloc(EVENTS, sizeof(dtm_cu_event));
     if (!device->streams || !device->events) return dtm_status_fail(status, "out of memory for a device");

@@ -51,6 +51,7 @@ typedef struct dtm_device {
     /* What was last enqueued, for a message of an error that comes later. */
     const dtm_plan_instruction *last;
     dtm_status failure; /* of copies between blocks, for the instruction to return */
+    bool each_waits; /* for each operation, as its time is asked for */
     bool lost; /* an error that the context does not survive: nothing more is asked of it */
 } dtm_device;
 
