@@ -2,19 +2,20 @@
 # Programs that together use every operator: on one rank and on the meshes that each names, loss, gradient norm,
 # gradients and updated weights of the executable are those of the interpreter. One that no program has fails.
 #
-#     operators.sh --dtmc DTMC --compare COMPARE --oracle ORACLE [--draft] [--first] [--sample] [PROGRAM ..]
+#     operators.sh --dtmc DTMC --compare COMPARE --oracle ORACLE [--draft] [--cuda FLAGS] [--first] [--sample] [PROGRAM ..]
 #
 # A mesh is a comment of the program, `# mesh dp=2,tp=2: RULE; RULE`. With --first the first failure is the last run. With
-# --sample each program runs on the first of its meshes alone, if it has any.
+# --sample each program runs on the first of its meshes alone, if it has any. With --cuda executables are for GPUs, and run with FLAGS beside.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-dtmc=dtmc compare=compare oracle=oracle draft= first= sample= programs=
+dtmc=dtmc compare=compare oracle=oracle draft= flags= first= sample= programs=
 while [ $# -gt 0 ]; do
     case $1 in
     --dtmc) dtmc=$2; shift ;;
     --compare) compare=$2; shift ;;
     --oracle) oracle=$2; shift ;;
     --draft) draft=--draft ;;
+    --cuda) draft='--target cuda' flags=$2; shift ;;
     --first) first=1 ;;
     --sample) sample=1 ;;
     *) programs="$programs $1" ;;
@@ -33,7 +34,7 @@ failed=0 passed=0
 run() {
     rm -rf "$folder/run" && mkdir "$folder/run"
     if (cd "$folder" && "$dtmc" build placed.dtm --verify --validate $draft -o program && cd run &&
-        timeout 60 ../program train --local --threads 1 --seed 5 --steps 2 --data ../data.safetensors --log log.jsonl \
+        timeout 60 ../program train $flags --local --threads 1 --seed 5 --steps 2 --data ../data.safetensors --log log.jsonl \
             --save-grads grads.safetensors --save-weights weights.safetensors && cd .. &&
         "$compare" runs run oracle) >"$folder/log" 2>&1; then
         passed=$((passed + 1))
