@@ -12,6 +12,7 @@
  *     inputs --pack--> stage_in  --collective-->  stage_out  --the one after it-->  stage_out  --unpack--> outputs of that one */
 #include "ir/fault.h"
 #include "runtime/cuda/device.h"
+#include "runtime/cuda/nccl.h"
 #include "runtime/rank.h"
 
 #include "kernels/cpu/pack.h"
@@ -254,12 +255,21 @@ static dtm_reduce_type type_of(const dtm_plan_collective *c) {
                                        : DTM_REDUCE_F32;
 }
 
+static bool end_on_device(dtm_rank *rank, const dtm_plan_collective *c, const dtm_transfer *t, char *out, dtm_status *status) {
+    if (is_packed(c) && !c->hands_on) unpack(rank, c, t, out);
+    return !rank->device->failure.failed || dtm_status_fail(status, "%s", rank->device->failure.message);
+}
+
 bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
     place at = place_of(rank, instruction);
     bool ok;
     prepare(rank, instruction, &at, true);
+    if (rank->device) {
+        if (!dtm_cuda_collective_start(rank, instruction, at.in, at.out, status) || !dtm_cuda_collective_wait(rank, instruction, status)) return false;
+        return end_on_device(rank, c, t, at.out, status);
+    }
     switch (c->kind) {
     case DTM_COLLECTIVE_ALL_REDUCE:
         ok = dtm_all_reduce(t->group, c->algorithm, reduction_of(c), type_of(c), at.in, at.out, t->sent[0], at.scratch, status);
@@ -296,6 +306,7 @@ bool dtm_start_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_r
     place at = place_of(rank, instruction);
     bool ok;
     prepare(rank, instruction, &at, !in_steps);
+    if (rank->device) return dtm_cuda_collective_start(rank, instruction, at.in, at.out, status);
     if (in_steps) dtm_group_step(t->group);
     if (in_steps && c->kind == DTM_COLLECTIVE_ALL_GATHER) at.in = own_part(rank, c, t, &at);
     if (c->kind == DTM_COLLECTIVE_ALL_REDUCE)
@@ -314,6 +325,7 @@ bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
     place at = place_of(rank, instruction);
+    if (rank->device) return dtm_cuda_collective_wait(rank, instruction, status) && end_on_device(rank, c, t, at.out, status);
     if (!dtm_collective_wait(request, status)) return false;
     if (is_packed(c) && !c->hands_on) unpack(rank, c, t, at.out);
     return true;
@@ -337,8 +349,9 @@ bool dtm_start_apart(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     if (staged && !dtm_wait_event(rank, at->records, status)) return false;
     dtm_transfer *before = at->after ? &rank->transfers[rank->events[at->after]] : NULL;
     dtm_collective_request *next = &t->apart[t->n_apart], *last = before && before->n_apart ? &before->apart[before->n_apart - 1] : NULL;
-    if (dtm_group_members(t->group) > 1) dtm_group_stream(t->group, (int)at->stream, dtm_fault(102) ? NULL : last);
-    else if (at->after && !dtm_wait_event(rank, at->after, status)) return false;
+    bool alone = dtm_group_members(t->group) == 1;
+    if (alone && at->after && !dtm_wait_event(rank, at->after, status)) return false;
+    if (!alone && !rank->device) dtm_group_stream(t->group, (int)at->stream, dtm_fault(102) ? NULL : last);
     if (!dtm_start_collective(rank, instruction, next, false, &going, status)) return false;
     if (!going) return dtm_run_collective(rank, instruction, status);
     t->apart_copies[t->n_apart++] = rank->copies[t->loop];
@@ -376,6 +389,7 @@ bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status)
     dtm_group *group = m->backward ? rank->backward : rank->forward;
     dtm_request *requests = t->requests + rank->microbatch * m->buffers.count;
     bool ok = true;
+    if (rank->device) return dtm_cuda_message_start(rank, instruction, status);
     t->started[rank->microbatch] = 0;
     dtm_group_label(group, t->label);
     dtm_group_microbatch(group, rank->plan->microbatches > 1 ? rank->microbatch : -1);
@@ -398,6 +412,7 @@ bool dtm_finish_message(dtm_rank *rank, uint32_t instruction, dtm_status *status
     const dtm_plan_message *m = &rank->plan->instructions[instruction].message;
     dtm_transfer *t = &rank->transfers[instruction];
     dtm_group *group = m->backward ? rank->backward : rank->forward;
+    if (rank->device) return dtm_cuda_message_wait(rank, instruction, status);
     int count = (int)t->started[rank->microbatch];
     t->started[rank->microbatch] = 0;
     if (dtm_fault(104) && rank->plan->instructions[instruction].kind == DTM_PLAN_RECEIVE) return true;

@@ -234,7 +234,7 @@ bool dtm_device_open(dtm_rank *rank, dtm_status *status) {
         make_memory(rank, status))
         dtm_feed_load(rank, status);
     if (!dtm_comm_agree(rank->comm, status)) return false;
-    if (!dtm_device_products_load(rank, status)) return false;
+    if (!dtm_device_products_load(rank, status) || !dtm_cuda_comms_open(rank, status)) return false;
     dtm_device_finish(rank, status);
     return dtm_comm_agree(rank->comm, status);
 }
@@ -245,6 +245,7 @@ void dtm_device_close(dtm_rank *rank) {
     if (device->context) {
         if (!device->lost) device->driver->CtxSynchronize();
         dtm_step_graph_free(device);
+        dtm_cuda_comms_close(rank);
         dtm_feed_free(device);
         dtm_device_products_free(device);
         dtm_device_kernels_free(device);

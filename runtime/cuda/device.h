@@ -13,6 +13,7 @@
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/pack.h"
 #include "runtime/cuda/load.h"
+#include "runtime/cuda/nccl.h"
 #include "runtime/rank.h"
 
 typedef struct dtm_device_kernels dtm_device_kernels;
@@ -41,6 +42,7 @@ typedef struct dtm_device {
     dtm_device_products *products; /* matmul.c */
     dtm_feed *feed;                /* feed.c */
     dtm_step_graph *graph;         /* graph.c */
+    dtm_cuda_comms *comms;         /* nccl.c; NULL: the only rank */
     dtm_cu_event finished; /* recorded by whoever waits for all */
     /* Asked now and then while the host waits for the device: false, and a failure, where what goes between ranks has failed. NULL:
      * nothing goes. */

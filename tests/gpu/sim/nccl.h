@@ -57,6 +57,7 @@ struct channel {
 };
 struct shared_comm {
     int n, parent, split, color; /* parent -1: the world */
+    uint64_t identity; /* the same in every run, whoever made it first */
     char name[32];
     struct member members[MAX_RANKS];
     struct channel channels[MAX_RANKS][MAX_RANKS]; /* from, to */

@@ -108,7 +108,7 @@ static void take(const struct ncclComm *comm, const struct run *r, const struct 
     uint64_t bytes = c->count * (uint64_t)type_bytes(c->type);
     const void *from[MAX_RANKS];
     for (int m = 0; m < comm->n; m++) from[m] = area_of(comm, m, (int)(r->collective & 1));
-    uint64_t seed = nccl_mix(nccl_settings.seed, (uint64_t)comm->index);
+    uint64_t seed = nccl_mix(nccl_settings.seed, comm->shared->identity);
     switch (c->kind) {
     case ALL_REDUCE:
     case REDUCE:
@@ -182,7 +182,7 @@ static bool go_on_with_collective(struct world *w, struct ncclComm *comm, struct
 }
 
 static bool is_eager(const struct ncclComm *comm, const struct step *s, uint64_t number) {
-    uint64_t pair = ((uint64_t)comm->index << 16) + (uint64_t)(comm->rank * MAX_RANKS + s->call.root);
+    uint64_t pair = (comm->shared->identity << 16) + (uint64_t)(comm->rank * MAX_RANKS + s->call.root);
     return s->call.root == comm->rank || nccl_mix(nccl_mix(nccl_settings.seed, pair), number) >> 17 & 1;
 }
 

@@ -209,6 +209,7 @@ static int find_split(struct ncclComm *comm, struct world *w) {
     made->parent = comm->parent;
     made->split = comm->split;
     made->color = comm->color;
+    made->identity = nccl_mix(parent->identity, (uint64_t)comm->split * MAX_RANKS + (uint64_t)comm->color);
     snprintf(made->name, sizeof made->name, "%s", comm->name[0] ? comm->name : "unnamed");
     int keys[MAX_RANKS];
     for (int m = 0; m < parent->n; m++) {

@@ -1,0 +1,488 @@
+#include "runtime/cuda/nccl.h"
+
+#include "ir/fault.h"
+#include "runtime/cuda/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Blocks of a communicator: a share of the multiprocessors each, no more than NCCL has a use for. */
+enum { SHARE = 8, MOST_BLOCKS = 16, MOST_MESSAGE_BLOCKS = 4 };
+
+/* A communicator and its stream. */
+typedef struct channel {
+    dtm_nccl_comm comm;
+    dtm_cu_stream stream;
+    char name[64];
+    int blocks;
+} channel;
+
+typedef struct link {
+    uint32_t from, to; /* coordinates on the pipeline's axis */
+    bool backward;
+    channel *channel; /* NULL: of other ranks */
+} link;
+
+/* What an instruction has. */
+typedef struct use {
+    channel *channel; /* NULL: the rank is alone */
+    dtm_cu_event *done; /* one; of a message one for each microbatch */
+    int peer;
+} use;
+
+/* A collective that compute has not waited for; several that wait for each other count as one. */
+typedef struct flight {
+    const channel *channel;
+    dtm_cu_event done;
+    int blocks;
+} flight;
+
+struct dtm_cuda_comms {
+    const dtm_nccl *nccl;
+    dtm_nccl_comm world;
+    int version, blocks; /* blocks: for collectives together */
+    channel *channels;
+    size_t n_channels;
+    link *links;
+    size_t n_links;
+    use *uses;
+    dtm_cu_event *events;
+    flight *flights;
+    size_t n_flights;
+    dtm_cu_event ready; /* of compute, recorded and waited for at once */
+};
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static void pause_briefly(void) { nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL); }
+
+/* ---- errors ---- */
+
+static bool fail_nccl(dtm_rank *rank, dtm_nccl_comm comm, int result, const char *what, const char *on, dtm_status *status) {
+    const dtm_nccl *nccl = rank->device->comms->nccl;
+    const char *text = nccl->GetErrorString(result), *last = nccl->GetLastError(comm);
+    return dtm_status_fail(status, "rank %d, device %d (%s): %s on %s: NCCL: %s (error %d)%s%s", rank->device->rank, rank->device->ordinal,
+                           rank->device->name, what, on, text ? text : "?", result, last && *last ? ": " : "", last && *last ? last : "");
+}
+
+/* Until the communicator has done what it was told; then a call's work is on its stream. */
+static bool settle(dtm_rank *rank, dtm_nccl_comm comm, int result, const char *what, const char *on, dtm_status *status) {
+    const dtm_nccl *nccl = rank->device->comms->nccl;
+    double begin = now(), deadline = rank->options->deadline_given ? rank->options->deadline : 600;
+    while (result == DTM_NCCL_IN_PROGRESS) {
+        int asked = nccl->CommGetAsyncError(comm, &result);
+        if (asked != DTM_NCCL_SUCCESS) result = asked;
+        if (result != DTM_NCCL_IN_PROGRESS) break;
+        if (deadline > 0 && now() - begin > deadline)
+            return dtm_status_fail(status, "rank %d: hang: %s on %s has not begun for %.0f seconds", rank->device->rank, what, on, deadline);
+        pause_briefly();
+    }
+    return result == DTM_NCCL_SUCCESS || fail_nccl(rank, comm, result, what, on, status);
+}
+
+/* "all_reduce of x (line 12)" */
+static void say_operation(const dtm_rank *rank, uint32_t instruction, char *out, size_t size) {
+    const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
+    int length = snprintf(out, size, "%s", rank->transfers[instruction].label);
+    if (at->line && length > 0 && (size_t)length < size)
+        snprintf(out + length, size - (size_t)length, " (%s%sline %u)", at->file ? at->file : "", at->file ? ", " : "", at->line);
+}
+
+static bool settle_operation(dtm_rank *rank, uint32_t instruction, const channel *c, int result, dtm_status *status) {
+    char what[160];
+    if (result == DTM_NCCL_SUCCESS) return true;
+    say_operation(rank, instruction, what, sizeof what);
+    return settle(rank, c->comm, result, what, c->name, status);
+}
+
+static bool check(dtm_rank *rank, uint32_t instruction, dtm_cu_result result, dtm_status *status) {
+    char what[160];
+    if (result == DTM_CU_SUCCESS) return true;
+    say_operation(rank, instruction, what, sizeof what);
+    return dtm_device_check(rank->device, result, status, "%s", what);
+}
+
+/* ---- communicators ---- */
+
+/* As much of it as the library's version has. */
+static dtm_nccl_config config_of(const dtm_cuda_comms *comms, const char *name, int blocks) {
+    dtm_nccl_config c;
+    memset(&c, 0, sizeof c);
+    c.size = comms->version >= 22800   ? sizeof c
+             : comms->version >= 22700 ? offsetof(dtm_nccl_config, channels_per_peer)
+                                       : offsetof(dtm_nccl_config, name);
+    c.magic = DTM_NCCL_CONFIG_MAGIC;
+    c.version = (unsigned)comms->version;
+    c.cga_cluster = c.min_ctas = c.split_share = c.traffic_class = c.collnet = c.cta_policy = c.shrink_share = c.nvls_ctas =
+        c.channels_per_peer = c.nvlink_centric = DTM_NCCL_UNSET;
+    c.max_ctas = blocks ? blocks : DTM_NCCL_UNSET;
+    c.name = name;
+    return c; /* blocking is 0 */
+}
+
+static bool make_world(dtm_rank *rank, dtm_status *status) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    dtm_comm *comm = rank->comm;
+    dtm_nccl_id id;
+    memset(&id, 0, sizeof id);
+    int result = rank->device->rank == 0 ? comms->nccl->GetUniqueId(&id) : DTM_NCCL_SUCCESS;
+    if (result != DTM_NCCL_SUCCESS) fail_nccl(rank, NULL, result, "the id of a communicator", "all ranks", status);
+    if (!dtm_comm_agree(comm, status) || !dtm_broadcast(dtm_comm_world(comm), DTM_ALGORITHM_TREE, &id, sizeof id, 0, status)) return false;
+    dtm_nccl_config config = config_of(comms, "world", 1);
+    result = comms->nccl->CommInitRankConfig(&comms->world, dtm_comm_size(comm), id, dtm_comm_rank(comm), &config);
+    settle(rank, comms->world, result, "a communicator", "all ranks", status);
+    return dtm_comm_agree(comm, status);
+}
+
+/* All ranks call it; *out is NULL for one that has no part in it (color DTM_NCCL_NO_COLOR). */
+static bool split(dtm_rank *rank, const char *name, int color, int key, int blocks, channel **out, dtm_status *status) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    dtm_nccl_config config = config_of(comms, name, blocks);
+    channel *c = &comms->channels[comms->n_channels];
+    *out = NULL;
+    int result = comms->nccl->CommSplit(comms->world, color, key, &c->comm, &config);
+    if (color == DTM_NCCL_NO_COLOR) {
+        settle(rank, comms->world, result, "a communicator for others", name, status);
+    } else if (settle(rank, c->comm, result, "a communicator", name, status) && dtm_device_stream(rank->device, true, &c->stream, status)) {
+        snprintf(c->name, sizeof c->name, "%s", name);
+        c->blocks = blocks;
+        comms->n_channels++;
+        *out = c;
+    }
+    return dtm_comm_agree(rank->comm, status);
+}
+
+static int blocks_of(const dtm_device *device, int most) {
+    int blocks = device->multiprocessors / SHARE;
+    return blocks < 1 ? 1 : blocks > most ? most : blocks;
+}
+
+/* Where two groups have ranks in common those make them one after another, in the order of groups.c, on all ranks. */
+static bool make_groups(dtm_rank *rank, channel **of_group, dtm_status *status) {
+    int blocks = blocks_of(rank->device, MOST_BLOCKS);
+    bool ok = true;
+    for (size_t g = 0; ok && g < rank->n_groups; g++) {
+        const dtm_group *group = rank->groups[g].group;
+        bool takes_part = group && dtm_group_members(group) > 1;
+        ok = split(rank, takes_part ? dtm_group_name(group) : "others", takes_part ? dtm_group_rank(group, 0) : DTM_NCCL_NO_COLOR,
+                   takes_part ? dtm_group_index(group) : 0, blocks, &of_group[g], status);
+    }
+    return ok;
+}
+
+/* ---- links ---- */
+
+static link *find_link(dtm_cuda_comms *comms, uint32_t from, uint32_t to, bool backward) {
+    for (size_t l = 0; l < comms->n_links; l++)
+        if (comms->links[l].from == from && comms->links[l].to == to && comms->links[l].backward == backward) return &comms->links[l];
+    return NULL;
+}
+
+/* Of all plans, in their order. */
+static bool list_links(dtm_rank *rank, dtm_status *status) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    size_t most = 0;
+    for (int counts = 1; counts >= 0; counts--) {
+        for (uint32_t s = 0; s < rank->plan->n_stages; s++) {
+            const dtm_plan *plan = rank->plan->stages[s];
+            for (uint32_t i = 0; i < plan->n_instructions; i++) {
+                const dtm_plan_message *m = &plan->instructions[i].message;
+                if (plan->instructions[i].kind != DTM_PLAN_SEND) continue;
+                if (counts) most++;
+                else if (!find_link(comms, s, m->peer, m->backward)) comms->links[comms->n_links++] = (link){s, m->peer, m->backward, NULL};
+            }
+        }
+        if (counts) comms->links = calloc(most + 1, sizeof *comms->links);
+        if (!comms->links) return dtm_status_fail(status, "out of memory for the messages of a pipeline");
+    }
+    return true;
+}
+
+static bool make_links(dtm_rank *rank, dtm_status *status) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    int blocks = blocks_of(rank->device, MOST_MESSAGE_BLOCKS);
+    bool ok = true;
+    for (size_t l = 0; ok && l < comms->n_links; l++) {
+        link *at = &comms->links[l];
+        char name[64];
+        uint32_t own = (uint32_t)rank->coordinates[rank->plan->stage_axis];
+        bool takes_part = own == at->from || own == at->to;
+        snprintf(name, sizeof name, "%s %u>%u%s", rank->plan->axes[rank->plan->stage_axis].name, at->from, at->to, at->backward ? " back" : "");
+        ok = split(rank, name, takes_part ? dtm_group_rank(rank->forward, (int)at->from) : DTM_NCCL_NO_COLOR, own == at->to, blocks, &at->channel,
+                   status);
+        if (ok && at->channel) comms->blocks -= blocks;
+    }
+    if (comms->blocks < 1) comms->blocks = 1; /* one collective at a time */
+    return ok;
+}
+
+/* ---- what instructions have ---- */
+
+static bool make_events(dtm_rank *rank, use *u, size_t count, dtm_status *status) {
+    u->done = calloc(count, sizeof(dtm_cu_event));
+    bool ok = u->done || dtm_status_fail(status, "out of memory for what goes between ranks");
+    for (size_t i = 0; ok && i < count; i++) ok = dtm_device_event(rank->device, &u->done[i], status);
+    return ok;
+}
+
+static channel *channel_of(const dtm_rank *rank, channel *const *of_group, const dtm_group *group) {
+    for (size_t g = 0; g < rank->n_groups; g++)
+        if (rank->groups[g].group == group) return of_group[g];
+    return NULL;
+}
+
+static bool make_uses(dtm_rank *rank, channel *const *of_group, dtm_status *status) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    const dtm_plan *plan = rank->plan;
+    uint32_t own = plan->n_stages ? (uint32_t)rank->coordinates[plan->stage_axis] : 0;
+    comms->uses = calloc((size_t)plan->n_instructions + 1, sizeof *comms->uses);
+    comms->flights = calloc(comms->n_channels + 1, sizeof *comms->flights);
+    if (!comms->uses || !comms->flights) return dtm_status_fail(status, "out of memory for what goes between ranks");
+    bool ok = dtm_device_event(rank->device, &comms->ready, status);
+    for (uint32_t i = 0; ok && i < plan->n_instructions; i++) {
+        const dtm_plan_instruction *at = &plan->instructions[i];
+        use *u = &comms->uses[i];
+        bool sends = at->kind == DTM_PLAN_SEND;
+        if (at->kind == DTM_PLAN_COLLECTIVE) {
+            u->channel = channel_of(rank, of_group, rank->transfers[i].group);
+            ok = !u->channel || make_events(rank, u, 1, status);
+        } else if (sends || at->kind == DTM_PLAN_RECEIVE) {
+            uint32_t peer = at->message.peer;
+            link *l = find_link(comms, sends ? own : peer, sends ? peer : own, at->message.backward);
+            if (!l) return dtm_status_fail(status, "`%s` comes from a rank that does not send it", at->name);
+            u->channel = l->channel;
+            u->peer = sends;
+            ok = make_events(rank, u, (size_t)plan->microbatches + 1, status);
+        }
+    }
+    return ok;
+}
+
+bool dtm_cuda_comms_open(dtm_rank *rank, dtm_status *status) {
+    dtm_device *device = rank->device;
+    if (dtm_comm_size(rank->comm) == 1) return true;
+    dtm_cuda_comms *comms = device->comms = calloc(1, sizeof *comms);
+    bool ok = comms || dtm_status_fail(status, "out of memory for what goes between ranks");
+    ok = ok && (comms->nccl = dtm_cuda_nccl(device->cuda, status)) != NULL;
+    if (ok && comms->nccl->GetVersion(&comms->version) != DTM_NCCL_SUCCESS) ok = dtm_status_fail(status, "NCCL does not say its version");
+    ok = ok && list_links(rank, status);
+    channel **of_group = calloc(rank->n_groups + 1, sizeof(channel *));
+    if (ok) comms->channels = calloc(rank->n_groups + comms->n_links + 1, sizeof *comms->channels);
+    if (ok && (!of_group || !comms->channels)) dtm_status_fail(status, "out of memory for communicators");
+    if (comms) comms->blocks = device->multiprocessors - device->multiprocessors / SHARE;
+    ok = dtm_comm_agree(rank->comm, status) && make_world(rank, status) && make_groups(rank, of_group, status) && make_links(rank, status);
+    if (ok) {
+        make_uses(rank, of_group, status);
+        ok = dtm_comm_agree(rank->comm, status);
+    }
+    free(of_group);
+    return ok;
+}
+
+static void end_comm(const dtm_nccl *nccl, dtm_nccl_comm comm, bool aborts) {
+    int result;
+    if (!comm) return;
+    if (aborts || nccl->CommFinalize(comm) > DTM_NCCL_IN_PROGRESS) {
+        nccl->CommAbort(comm);
+        return;
+    }
+    do {
+        if (nccl->CommGetAsyncError(comm, &result) != DTM_NCCL_SUCCESS) result = DTM_NCCL_REMOTE_ERROR;
+        if (result == DTM_NCCL_IN_PROGRESS) pause_briefly();
+    } while (result == DTM_NCCL_IN_PROGRESS);
+    if (result == DTM_NCCL_SUCCESS) nccl->CommDestroy(comm);
+    else nccl->CommAbort(comm);
+}
+
+void dtm_cuda_comms_close(dtm_rank *rank) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    if (!comms) return;
+    bool aborts = rank->device->lost;
+    for (size_t c = 0; c < comms->n_channels; c++) end_comm(comms->nccl, comms->channels[c].comm, aborts);
+    if (comms->nccl) end_comm(comms->nccl, comms->world, aborts);
+    for (uint32_t i = 0; comms->uses && i < rank->plan->n_instructions; i++) free(comms->uses[i].done);
+    free(comms->uses);
+    free(comms->flights);
+    free(comms->channels);
+    free(comms->links);
+    free(comms);
+    rank->device->comms = NULL;
+}
+
+/* ---- the order of streams ---- */
+
+/* What compute was given comes before what the channel is given next. */
+static bool follow_compute(dtm_rank *rank, uint32_t instruction, const channel *c, dtm_status *status) {
+    const dtm_driver *driver = rank->device->driver;
+    dtm_cu_event ready = rank->device->comms->ready;
+    dtm_cu_result result = driver->EventRecord(ready, rank->device->compute);
+    if (!result) result = driver->StreamWaitEvent(c->stream, ready, 0);
+    return check(rank, instruction, result, status);
+}
+
+static void drop_flight(dtm_cuda_comms *comms, size_t index) {
+    comms->n_flights--;
+    memmove(&comms->flights[index], &comms->flights[index + 1], (comms->n_flights - index) * sizeof *comms->flights);
+}
+
+/* Those under way leave it the blocks that it needs, or it waits for some of them, the first that were started first. */
+static bool make_room(dtm_rank *rank, uint32_t instruction, const channel *c, dtm_cu_event done, dtm_status *status) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    int under_way = 0, blocks = c->blocks;
+    bool ok = true;
+    for (size_t f = comms->n_flights; f-- > 0;) {
+        if (comms->flights[f].channel == c) { /* on one stream: one after another */
+            if (comms->flights[f].blocks > blocks) blocks = comms->flights[f].blocks;
+            drop_flight(comms, f);
+        } else {
+            under_way += comms->flights[f].blocks;
+        }
+    }
+    while (ok && comms->n_flights && under_way + blocks > comms->blocks) {
+        ok = check(rank, instruction, rank->device->driver->StreamWaitEvent(c->stream, comms->flights[0].done, 0), status);
+        under_way -= comms->flights[0].blocks;
+        if (comms->flights[0].blocks > blocks) blocks = comms->flights[0].blocks;
+        drop_flight(comms, 0);
+    }
+    comms->flights[comms->n_flights++] = (flight){c, done, blocks};
+    return ok;
+}
+
+/* ---- collectives ---- */
+
+static dtm_nccl_type type_of(const dtm_plan_collective *c) {
+    return c->dtype == DTM_PLAN_I32    ? DTM_NCCL_I32
+           : c->dtype == DTM_PLAN_BF16 ? DTM_NCCL_BF16
+           : c->dtype == DTM_PLAN_F16  ? DTM_NCCL_F16
+           : c->dtype == DTM_PLAN_F32  ? DTM_NCCL_F32
+                                       : DTM_NCCL_U8;
+}
+
+static bool are_even(const int64_t *counts, int n) {
+    for (int i = 1; i < n; i++)
+        if (counts[i] != counts[0]) return false;
+    return true;
+}
+
+/* Blocks of unlike sizes: one call for each member, in a group. */
+static int start_blocks(const dtm_nccl *nccl, const channel *c, const dtm_plan_collective *what, const dtm_transfer *t, const char *from,
+                        char *to, dtm_nccl_op op) {
+    bool reduces = what->kind == DTM_COLLECTIVE_REDUCE_SCATTER;
+    int64_t bytes = reduces ? dtm_plan_dtype_bytes(what->dtype) : 1, at = 0;
+    int n = dtm_group_members(t->group), own = dtm_group_index(t->group);
+    int result = nccl->GroupStart();
+    for (int i = 0; i < n && result == DTM_NCCL_SUCCESS; at += t->sent[i++] * bytes) {
+        size_t count = (size_t)t->sent[i];
+        if (!count) continue;
+        result = reduces ? nccl->Reduce(from + at, i == own ? to : NULL, count, type_of(what), op, i, c->comm, c->stream)
+                         : nccl->Broadcast(i == own ? from : NULL, to + at, count, DTM_NCCL_U8, i, c->comm, c->stream);
+    }
+    int ended = nccl->GroupEnd();
+    return result == DTM_NCCL_SUCCESS || result == DTM_NCCL_IN_PROGRESS ? ended : result;
+}
+
+/* To each member its part, the own one included. */
+static int start_exchange(const dtm_nccl *nccl, const channel *c, const dtm_transfer *t, const char *from, char *to) {
+    int n = dtm_group_members(t->group);
+    int result = nccl->GroupStart();
+    for (int i = 0; i < n && result == DTM_NCCL_SUCCESS; i++) {
+        if (t->sent[i]) result = nccl->Send(from, (size_t)t->sent[i], DTM_NCCL_U8, i, c->comm, c->stream);
+        if (t->received[i] && result == DTM_NCCL_SUCCESS) result = nccl->Recv(to, (size_t)t->received[i], DTM_NCCL_U8, i, c->comm, c->stream);
+        from += t->sent[i];
+        to += t->received[i];
+    }
+    int ended = nccl->GroupEnd();
+    return result == DTM_NCCL_SUCCESS || result == DTM_NCCL_IN_PROGRESS ? ended : result;
+}
+
+static int start_on(const dtm_nccl *nccl, const channel *c, const dtm_plan_collective *what, const dtm_transfer *t, const void *from, void *to) {
+    dtm_nccl_op op = what->max ? DTM_NCCL_MAX : DTM_NCCL_SUM;
+    size_t count = (size_t)t->sent[0];
+    bool even = are_even(t->sent, dtm_group_members(t->group));
+    switch (what->kind) {
+    case DTM_COLLECTIVE_ALL_REDUCE:
+        return nccl->AllReduce(from, to, count, type_of(what), op, c->comm, c->stream);
+    case DTM_COLLECTIVE_REDUCE_SCATTER:
+        if (!even) return start_blocks(nccl, c, what, t, from, to, op);
+        return nccl->ReduceScatter(from, to, count, type_of(what), op, c->comm, c->stream);
+    case DTM_COLLECTIVE_ALL_GATHER:
+        if (!even) return start_blocks(nccl, c, what, t, from, to, op);
+        return nccl->AllGather(from, to, count, DTM_NCCL_U8, c->comm, c->stream);
+    default:
+        return start_exchange(nccl, c, t, from, to);
+    }
+}
+
+/* Of one member it is a copy at most. */
+static bool keep(dtm_rank *rank, uint32_t instruction, const void *from, void *to, dtm_status *status) {
+    const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
+    bool reduces = c->kind == DTM_COLLECTIVE_ALL_REDUCE || c->kind == DTM_COLLECTIVE_REDUCE_SCATTER;
+    int64_t bytes = rank->transfers[instruction].sent[0] * (reduces ? dtm_plan_dtype_bytes(c->dtype) : 1);
+    if (from == to || !bytes) return true;
+    dtm_pack_sizes sizes = {.rank = 1, .bytes = 1, .size = {bytes}, .from = {1}, .to = {1}};
+    return dtm_device_copy(rank->device, rank->device->compute, &sizes, from, to, status);
+}
+
+bool dtm_cuda_collective_start(dtm_rank *rank, uint32_t instruction, const void *from, void *to, dtm_status *status) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
+    const use *u = comms ? &comms->uses[instruction] : NULL;
+    if (!u || !u->channel) return keep(rank, instruction, from, to, status);
+    const channel *c = u->channel;
+    const dtm_driver *driver = rank->device->driver;
+    if (!follow_compute(rank, instruction, c, status)) return false;
+    uint32_t before = at->after ? rank->events[at->after] : 0;
+    const use *other = at->after && rank->transfers[before].n_apart ? &comms->uses[before] : NULL;
+    if (other && other->channel && other->channel != c && !check(rank, instruction, driver->StreamWaitEvent(c->stream, other->done[0], 0), status))
+        return false;
+    if (!make_room(rank, instruction, c, u->done[0], status)) return false;
+    int result = start_on(comms->nccl, c, &at->collective, &rank->transfers[instruction], from, to);
+    return settle_operation(rank, instruction, c, result, status) &&
+           check(rank, instruction, driver->EventRecord(u->done[0], c->stream), status);
+}
+
+bool dtm_cuda_collective_wait(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    const use *u = comms ? &comms->uses[instruction] : NULL;
+    if (!u || !u->channel) return true;
+    for (size_t f = 0; f < comms->n_flights; f++)
+        if (comms->flights[f].done == u->done[0]) drop_flight(comms, f);
+    return check(rank, instruction, rank->device->driver->StreamWaitEvent(rank->device->compute, u->done[0], 0), status);
+}
+
+/* ---- messages ---- */
+
+bool dtm_cuda_message_start(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    const dtm_nccl *nccl = comms->nccl;
+    const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
+    const use *u = &comms->uses[instruction];
+    const channel *c = u->channel;
+    if (!follow_compute(rank, instruction, c, status)) return false;
+    int result = nccl->GroupStart();
+    for (uint32_t i = 0; i < at->message.buffers.count && result == DTM_NCCL_SUCCESS; i++) {
+        uint32_t buffer = at->message.buffers.items[i];
+        dtm_box box = dtm_rank_box(rank, buffer);
+        size_t bytes = (size_t)(dtm_box_elements(&box) * dtm_plan_dtype_bytes(rank->plan->buffers[buffer].dtype));
+        void *data = dtm_rank_buffer(rank, buffer);
+        if (!bytes) continue;
+        result = at->kind == DTM_PLAN_SEND ? nccl->Send(data, bytes, DTM_NCCL_U8, u->peer, c->comm, c->stream)
+                                           : nccl->Recv(data, bytes, DTM_NCCL_U8, u->peer, c->comm, c->stream);
+    }
+    int ended = nccl->GroupEnd();
+    if (result == DTM_NCCL_SUCCESS || result == DTM_NCCL_IN_PROGRESS) result = ended;
+    return settle_operation(rank, instruction, c, result, status) &&
+           check(rank, instruction, rank->device->driver->EventRecord(u->done[rank->microbatch], c->stream), status);
+}
+
+bool dtm_cuda_message_wait(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
+    const use *u = &rank->device->comms->uses[instruction];
+    dtm_cu_event done = u->done[rank->microbatch];
+    return check(rank, instruction, rank->device->driver->StreamWaitEvent(rank->device->compute, done, 0), status);
+}
