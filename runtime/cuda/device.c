@@ -207,7 +207,6 @@ static bool make_memory(dtm_rank *rank, dtm_status *status) {
     result = driver->MemAddressReserve(&device->memory, device->mapped_bytes, 0, 0, 0);
     if (!result) result = driver->MemMap(device->memory, device->mapped_bytes, 0, device->allocation, 0);
     if (!result) result = driver->MemSetAccess(device->memory, device->mapped_bytes, &access, 1);
-    if (!result) result = driver->MemsetD8Async(device->memory, 0, device->mapped_bytes, device->compute);
     rank->arena = (char *)(uintptr_t)device->memory;
     return dtm_device_check(device, result, status, "its memory");
 }

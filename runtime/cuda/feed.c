@@ -115,8 +115,9 @@ bool dtm_feed_load(dtm_rank *rank, dtm_status *status) {
         f->steps[s] = -1;
     }
     int64_t *words = (int64_t *)f->told_slots[0], n = dtm_device_errors(device);
+    memset(words, 0, (size_t)f->told_bytes); /* of a report that is shorter than its 8 bytes the rest is copied too */
     for (int64_t i = 0; i < n; i++) words[i] = DTM_KERNEL_OK;
-    return dtm_rank_write(rank, rank->arena + f->told_at, words, n * 8, status);
+    return dtm_rank_write(rank, rank->arena + f->told_at, words, f->told_bytes, status);
 }
 
 void dtm_feed_free(dtm_device *device) {

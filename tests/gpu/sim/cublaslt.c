@@ -71,7 +71,7 @@ EXPORT(MatmulDescSetAttribute)(dtm_cublas_desc desc, dtm_cublas_desc_attribute a
     static const char call[] = "cublasLtMatmulDescSetAttribute";
     switch (attribute) {
     case DTM_CUBLAS_DESC_TRANSPOSE_A: case DTM_CUBLAS_DESC_TRANSPOSE_B:
-        ignored = size == 4 ? *(const int32_t *)value ^ dtm_sim_mutated("transpose") : 0;
+        ignored = size == 4 ? *(const int32_t *)value ^ dtm_sim_mutated("transpose", "a product") : 0;
         return put(call, attribute, &d->transposed[attribute == DTM_CUBLAS_DESC_TRANSPOSE_B], 4, &ignored, size);
     case DTM_CUBLAS_DESC_EPILOGUE: return put(call, attribute, &d->epilogue, 4, value, size);
     case DTM_CUBLAS_DESC_BIAS: return put(call, attribute, &d->bias, 8, value, size);
@@ -83,7 +83,7 @@ EXPORT(MatmulDescSetAttribute)(dtm_cublas_desc desc, dtm_cublas_desc_attribute a
 EXPORT(MatmulDescDestroy)(dtm_cublas_desc desc) { return free(desc), SUCCESS; }
 EXPORT(MatrixLayoutCreate)(dtm_cublas_layout *out, dtm_cublas_type type, uint64_t rows, uint64_t columns, int64_t ld) {
     struct layout *l = fresh(sizeof *l);
-    *l = (struct layout){type, rows, columns, dtm_sim_mutated("ld") ? ld + 1 : ld, 1, 0};
+    *l = (struct layout){type, rows, columns, dtm_sim_mutated("ld", "a product") ? ld + 1 : ld, 1, 0};
     *out = (dtm_cublas_layout)(void *)l;
     return SUCCESS;
 }
@@ -94,7 +94,7 @@ EXPORT(MatrixLayoutSetAttribute)(dtm_cublas_layout layout, dtm_cublas_layout_att
     case DTM_CUBLAS_LAYOUT_BATCHES: return put(call, attribute, &l->batches, 4, value, size);
     case DTM_CUBLAS_LAYOUT_STRIDE: {
         dtm_cublas_status status = put(call, attribute, &l->stride, 8, value, size);
-        l->stride += dtm_sim_mutated("stride") ? l->ld : 0;
+        l->stride += dtm_sim_mutated("stride", "a product") ? l->ld : 0;
         return status;
     }
     }
@@ -114,7 +114,7 @@ EXPORT(MatmulPreferenceSetAttribute)(dtm_cublas_preference preference, dtm_cubla
         return put(call, attribute, &p->workspace, 8, value, size);
     if (attribute >= DTM_CUBLAS_PREFER_ALIGNMENT_A && attribute <= DTM_CUBLAS_PREFER_ALIGNMENT_D) {
         uint32_t lost; /* 256 is then claimed */
-        return put(call, attribute, dtm_sim_mutated("claim") ? &lost : &p->alignment[attribute - DTM_CUBLAS_PREFER_ALIGNMENT_A], 4, value, size);
+        return put(call, attribute, dtm_sim_mutated("claim", "a product") ? &lost : &p->alignment[attribute - DTM_CUBLAS_PREFER_ALIGNMENT_A], 4, value, size);
     }
     return unknown(call, attribute);
 }
@@ -363,12 +363,12 @@ EXPORT(Matmul)(dtm_cublas_handle handle, dtm_cublas_desc desc, const void *alpha
         memcpy(&it->how, algorithm, sizeof it->how);
     static _Thread_local struct chosen before;
     struct chosen own = it->how;
-    if (before.magic && own.problem != before.problem && dtm_sim_mutated("algorithm"))
+    if (before.magic && own.problem != before.problem && dtm_sim_mutated("algorithm", "a product"))
         it->how = before;
     before = own;
-    if (it->how.workspace && dtm_sim_mutated("workspace"))
+    if (it->how.workspace && dtm_sim_mutated("workspace", "a product"))
         workspace_bytes = it->how.workspace - 1;
-    if (it->beta == 0 && dtm_sim_mutated("beta"))
+    if (it->beta == 0 && dtm_sim_mutated("beta", "a product"))
         it->beta = 1;
     const char *why = wrong(&it->p), *name = NULL;
     bool biased = it->p.desc.epilogue & DTM_CUBLAS_EPILOGUE_BIAS;

@@ -41,7 +41,7 @@ void dtm_sim_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* ---- tests ---- */
 
 /* Whether this call, of that kind, is the one that DTM_SIM_MUTANT has done wrong (driver_mutants.c). */
-bool dtm_sim_mutated(const char *which);
+bool dtm_sim_mutated(const char *which, const char *of);
 
 const char *dtm_sim_reports(void); /* their text since dtm_sim_said was asked */
 int dtm_sim_said(void);  /* how many reports there were since the last time that it was asked, which are then forgotten */

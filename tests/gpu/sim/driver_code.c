@@ -188,7 +188,7 @@ dtm_cu_result fake_FuncSetAttribute(dtm_cu_function function, dtm_cu_function_at
     struct function *f = error ? NULL : object_of(function, FUNCTION, "cuFuncSetAttribute", false);
     if (!error && !f)
         error = INVALID_HANDLE;
-    if (!error && dtm_sim_mutated("optin")) {
+    if (!error && dtm_sim_mutated("optin", f->about.name)) {
         error = OK;
     } else if (!error && attribute == 9) { /* how much of the cache it would like */
         error = value < -1 || value > 100 ? INVALID_VALUE : OK;
@@ -266,14 +266,27 @@ static int check_launch(const dtm_cu_launch *l, const struct function *f, const 
         return say("%s: nobody has declared what it touches", name), INVALID_VALUE;
     return OK;
 }
-static void mutate_addresses(char *params, size_t size) {
-    uint64_t at[2];
-    if (size < sizeof at)
-        return;
-    memcpy(at, params, sizeof at);
-    at[0] += dtm_sim_mutated("base") ? 64 : 0;
-    bool swap = dtm_sim_mutated("swap");
-    memcpy(params, &at[swap], 8), memcpy(params + 8, &at[!swap], 8);
+/* The addresses of a block of parameters, as the words of it look. */
+static void mutate_addresses(char *params, size_t size, const char *name) {
+    bool base = dtm_sim_mutated("base", name), swap = dtm_sim_mutated("swap", name);
+    uint64_t at[16], n = 0;
+    for (size_t i = 0; i + 8 <= size && (base || swap); i += 8) {
+        uint64_t x;
+        memcpy(&x, params + i, 8);
+        if (!device_at(x)) {
+            if (n)
+                swap = false; /* those in a row are of one tuple: each has got its neighbour's place */
+            continue;
+        }
+        if (base)
+            x += 64;
+        memcpy(params + i, &x, 8);
+        if (!swap)
+            continue;
+        at[n++ % 16] = x;
+        if (n > 1)
+            memcpy(params + i - 8, &x, 8), memcpy(params + i, &at[0], 8);
+    }
 }
 static int by_address(const void *a, const void *b) {
     const struct extent *x = a, *y = b;
@@ -295,13 +308,14 @@ static void take_declared(struct task *t) {
 }
 dtm_cu_result fake_LaunchKernelEx(const dtm_cu_launch *launch, dtm_cu_function function, void **arguments, void **extra) {
     int error = enter();
-    bool lost = dtm_sim_mutated("launch");
-    dtm_cu_launch changed = *launch;
-    changed.grid[0] -= changed.grid[0] > 1 && dtm_sim_mutated("grid");
-    changed.shared_bytes /= changed.shared_bytes && dtm_sim_mutated("shared") ? 2 : 1;
-    changed.stream = dtm_sim_mutated("legacy") ? NULL : changed.stream;
-    launch = &changed;
     struct function *f = error ? NULL : object_of(function, FUNCTION, "cuLaunchKernelEx", false);
+    const char *name = f ? f->about.name : "?";
+    bool lost = dtm_sim_mutated("launch", name);
+    dtm_cu_launch changed = *launch;
+    changed.grid[0] -= changed.grid[0] > 1 && dtm_sim_mutated("grid", name);
+    changed.shared_bytes /= changed.shared_bytes && dtm_sim_mutated("shared", name) ? 2 : 1;
+    changed.stream = dtm_sim_mutated("legacy", name) ? NULL : changed.stream;
+    launch = &changed;
     struct stream *s = error ? NULL : object_of(launch->stream, STREAM, "cuLaunchKernelEx", false);
     if (!error)
         error = !f || !s ? INVALID_HANDLE : check_launch(launch, f, s, arguments, extra);
@@ -313,7 +327,7 @@ dtm_cu_result fake_LaunchKernelEx(const dtm_cu_launch *launch, dtm_cu_function f
         c->params = fresh(1, c->params_size);
         for (int i = 0; i < f->about.n_params; i++)
             memcpy(c->params + f->about.params[i].offset, arguments[i], f->about.params[i].size);
-        mutate_addresses(c->params, c->params_size);
+        mutate_addresses(c->params, c->params_size, name);
         f->module->references++;
         if (has_declared)
             take_declared(t);

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-enum { GRANULE = 2 << 20 };
+enum { GRANULE = 2 << 20, RUBBISH = 256 << 20 };
 
 struct reservation { uint64_t at; size_t bytes; struct reservation *next; };
 struct allocation { uint32_t magic; int file, mapped; size_t bytes; struct device *device; bool released; };
@@ -284,6 +284,7 @@ dtm_cu_result fake_MemSetAccess(dtm_cu_pointer at, size_t size, const dtm_cu_acc
             continue;
         quiet(m->allocation->device);
         mprotect(behind(m->at), m->bytes, PROT_READ | PROT_WRITE);
+        memset(behind(m->at), 0xff, m->bytes < RUBBISH ? m->bytes : RUBBISH); /* NaN, as nothing was written */
         sim_memory_add_at(m->allocation->device->memory, (void *)(uintptr_t)m->at, behind(m->at), m->bytes);
         m->accessible = true;
     }
@@ -438,7 +439,7 @@ static int copy(const char *call, struct copy c, bool to_device, bool from_devic
     struct stream *s = error ? NULL : object_of(stream, STREAM, call, true);
     if (!error && !s)
         error = INVALID_HANDLE;
-    if (error || !c.width || !c.rows || dtm_sim_mutated("copy")) {
+    if (error || !c.width || !c.rows || dtm_sim_mutated("copy", call)) {
         unlock();
         return error;
     }

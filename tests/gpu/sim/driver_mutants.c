@@ -5,8 +5,8 @@
  *     wait, record    the call is lost
  *     sync            the host does not wait
  *     launch, copy    it is lost
- *     grid            a block less; shared: half the dynamic shared memory; base: the first address is 64 bytes on; swap: the first two
- *                     addresses change places; legacy: on the legacy stream
+ *     grid            a block less; shared: half the dynamic shared memory; base: all addresses are 64 bytes on; swap: those of the first
+ *                     tuple move up by one place; legacy: on the legacy stream
  *     optin           cuFuncSetAttribute is lost
  *     ld, transpose, stride, claim, workspace, beta, algorithm    of a product (cublaslt.c) */
 #include "driver.h"
@@ -22,13 +22,16 @@ static const char *const names[] = {MUTANTS(NAME)};
 enum { N_MUTANTS = sizeof names / sizeof *names };
 static long calls[N_MUTANTS];
 
-EXPORT bool dtm_sim_mutated(const char *which) {
+EXPORT bool dtm_sim_mutated(const char *which, const char *of) {
     const char *wanted = getenv("DTM_SIM_MUTANT");
     size_t length = strlen(which);
     for (int i = 0; i < N_MUTANTS; i++)
         if (!strcmp(names[i], which)) {
             long n = __atomic_add_fetch(&calls[i], 1, __ATOMIC_RELAXED);
-            return wanted && !strncmp(wanted, which, length) && wanted[length] == ':' && strtol(wanted + length + 1, NULL, 10) == n;
+            bool yes = wanted && !strncmp(wanted, which, length) && wanted[length] == ':' && strtol(wanted + length + 1, NULL, 10) == n;
+            if (yes)
+                fprintf(stderr, "mutant: %s %ld, of %s\n", which, n, of);
+            return yes;
         }
     abort();
 }

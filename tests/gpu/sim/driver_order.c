@@ -403,7 +403,7 @@ static int of_host(dtm_cu_stream stream, const char *call, struct stream **out) 
 dtm_cu_result fake_StreamSynchronize(dtm_cu_stream stream) {
     struct stream *s;
     int error = of_host(stream, "cuStreamSynchronize", &s);
-    if (!error && !dtm_sim_mutated("sync"))
+    if (!error && !dtm_sim_mutated("sync", "cuStreamSynchronize"))
         error = wait_for(s->last);
     unlock();
     return error;
@@ -436,7 +436,7 @@ dtm_cu_result fake_StreamWaitEvent(dtm_cu_stream stream, dtm_cu_event event, uns
     struct event *e = error ? NULL : object_of(event, EVENT, "cuStreamWaitEvent", true);
     if (!error && (!s || !e || flags))
         error = !s || !e ? INVALID_HANDLE : INVALID_VALUE;
-    if (!error && dtm_sim_mutated("wait")) {
+    if (!error && dtm_sim_mutated("wait", "cuStreamWaitEvent")) {
         unlock();
         return OK;
     }
@@ -504,7 +504,7 @@ dtm_cu_result fake_EventRecord(dtm_cu_event event, dtm_cu_stream stream) {
         say("cuEventRecord: stream and event are of two contexts");
         error = INVALID_HANDLE;
     }
-    if (!error && dtm_sim_mutated("record")) {
+    if (!error && dtm_sim_mutated("record", "cuEventRecord")) {
         unlock();
         return OK;
     }
@@ -547,7 +547,7 @@ dtm_cu_result fake_EventQuery(dtm_cu_event event) {
 dtm_cu_result fake_EventSynchronize(dtm_cu_event event) {
     struct event *e;
     int error = event_of_host(event, "cuEventSynchronize", &e);
-    if (!error && !dtm_sim_mutated("sync"))
+    if (!error && !dtm_sim_mutated("sync", "cuEventSynchronize"))
         error = wait_for(e->op);
     unlock();
     return error;

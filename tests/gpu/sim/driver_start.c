@@ -249,14 +249,18 @@ dtm_cu_result fake_DevicePrimaryCtxRetain(dtm_cu_context *context, dtm_cu_device
     unlock();
     return error;
 }
+/* What nobody destroyed; of a context that was lost nothing can be. */
 static void find_leaks(struct device *d) {
+    int n[EXEC - STREAM + 1] = {0};
     for (struct object *o = sim.objects; o; o = o->next)
         if (o->device == d && !o->dead) {
-            if (o->kind != FUNCTION)
-                say("the context of device %d ends, and nobody has destroyed a %s", d->ordinal, kind_name(o->kind));
+            n[o->kind - STREAM]++;
             o->dead = true;
         }
-    if (d->created)
+    for (int k = STREAM; k <= EXEC; k++)
+        if (n[k - STREAM] && k != FUNCTION && !d->error)
+            say("the context of device %d ends, and nobody has destroyed %d of its %ss", d->ordinal, n[k - STREAM], kind_name((enum kind)k));
+    if (d->created && !d->error)
         say("the context of device %d ends, and %zu bytes of its memory are not released", d->ordinal, d->created);
 }
 dtm_cu_result fake_DevicePrimaryCtxRelease(dtm_cu_device device) {
@@ -285,7 +289,7 @@ dtm_cu_result fake_CtxSetCurrent(dtm_cu_context context) {
 }
 dtm_cu_result fake_CtxSynchronize(void) {
     int error = enter_unsafe();
-    if (!error && !dtm_sim_mutated("sync")) {
+    if (!error && !dtm_sim_mutated("sync", "cuCtxSynchronize")) {
         drain(current());
         error = current()->error;
     }

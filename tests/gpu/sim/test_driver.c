@@ -517,7 +517,7 @@ static void test_devices(void) {
     arena_free(b);
     CHECK(said() == 0);
     OK(cu.DevicePrimaryCtxRelease(device));
-    SAID("nobody has destroyed a stream");
+    SAID("nobody has destroyed 1 of its streams");
     IS(cu.StreamSynchronize(t), 201);
     OK(cu.CtxSetCurrent(context));
     OK(cu.StreamDestroy(s));
