@@ -287,6 +287,9 @@ static bool run_rank(dtm_comm *comm, void *argument, dtm_status *status) {
     memset(&rank, 0, sizeof rank);
     bool ok = dtm_rank_load(&rank, &plan, &options, comm, status);
     CHECK_OK(ok, status);
+    char *zeros = zeroed(plan.arena_bytes); /* a device's memory is rubbish at first */
+    ok = ok && dtm_rank_write(&rank, rank.arena, zeros, plan.arena_bytes, status);
+    free(zeros);
     uint16_t box[84];
     for (int i = 0; i < 84; i++) box[i] = (uint16_t)(i + 1);
     for (int i = 0; ok && i < PRODUCTS; i++) fill_product(&rank, &products[i], status);
