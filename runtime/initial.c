@@ -2,6 +2,7 @@
  * numbers in it) is a function of (seed, p, e) alone, so that every mesh begins alike. The block that a rank holds is
  * drawn in runs of elements that follow each other in the whole tensor too, cut among the threads. */
 #include "ir/fault.h"
+#include "runtime/cuda/device.h"
 #include "runtime/rank.h"
 
 #include "kernels/cpu/draw.h"
@@ -78,9 +79,10 @@ static void fill(void *argument, int64_t begin, int64_t end, int thread) {
     }
 }
 
-bool dtm_rank_initialize(dtm_rank *rank, dtm_status *status) {
+bool dtm_rank_initialize(dtm_rank *rank, bool states_alone, dtm_status *status) {
     for (uint32_t i = 0; i < rank->plan->n_weights; i++) {
         const dtm_plan_weight *w = &rank->plan->weights[i];
+        if (states_alone && !w->state) continue;
         filling f = {.weight = w,
                      .draw = dtm_draw_at(rank->level),
                      .box = dtm_rank_box(rank, w->buffer),
@@ -92,6 +94,10 @@ bool dtm_rank_initialize(dtm_rank *rank, dtm_status *status) {
             f.stream = stream_of(name);
             int64_t elements = dtm_box_elements(&f.box), bytes = elements * (int64_t)sizeof *f.to;
             void *at = dtm_rank_buffer_copy(rank, w->buffer, copy);
+            if (rank->device && w->init == DTM_PLAN_ZEROS) {
+                if (!dtm_device_clear(rank->device, rank->device->compute, at, bytes, status)) return false;
+                continue;
+            }
             f.to = dtm_rank_open(rank, at, bytes, status);
             if (!f.to) return false;
             dtm_pool_run(rank->pool, fill, &f, elements, GRAIN);

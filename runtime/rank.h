@@ -137,8 +137,8 @@ bool dtm_rank_write(dtm_rank *rank, void *at, const void *from, int64_t bytes, d
 
 /* ---- initial.c ---- */
 
-/* Fills weights as the program says, and states. */
-bool dtm_rank_initialize(dtm_rank *rank, dtm_status *status);
+/* Fills weights as the program says, and states; or states alone. */
+bool dtm_rank_initialize(dtm_rank *rank, bool states_alone, dtm_status *status);
 
 /* ---- groups.c ---- */
 

@@ -143,7 +143,9 @@ static bool prepare(session *s, dtm_status *status) {
     if (options->simulate && is_first(s))
         fprintf(stderr, "simulated: kernels sleep for their modelled time; losses and gradient norms mean nothing\n");
     if (options->simulate) return true;
-    if (options->load ? !dtm_weights_load(rank, options->load, status) : !dtm_rank_initialize(rank, status)) return false;
+    if (options->load && !dtm_weights_load(rank, options->load, status)) return false;
+    bool zeroed = options->load && !rank->device; /* memory of the system is, and so are states then */
+    if (!zeroed && !dtm_rank_initialize(rank, options->load != NULL, status)) return false;
     return dtm_rank_start(rank, status);
 }
 
