@@ -16,6 +16,7 @@ typedef enum verdict {
     DIFFERS,        /* the law of the mesh does not hold */
     BITS_DIFFER,    /* two runs of the same executable differ */
     TEXT_DIFFERS,   /* print, parse, print; or the plan of a dump taken up again */
+    NO_ROOM,        /* with less memory than it would take there is no choice of splits, or no timeline (E0412, E0907) */
 } verdict;
 
 typedef struct checker {

@@ -18,14 +18,18 @@
 typedef struct watch {
     coverage *coverage;
     long before[DTM_OP_KINDS]; /* after autodiff */
+    feature_orders orders;     /* before overlap */
 } watch;
 
 static void after_pass(dtm_module *module, const char *pass, void *state) {
     watch *w = state;
     if (!w->coverage) return;
-    if (strcmp(pass, "autodiff") == 0) coverage_count(module, w->before);
+    if (strcmp(pass, "autodiff") == 0) coverage_count(module, w->before), features_add_structure(w->coverage->features, module);
     if (strcmp(pass, "partition") == 0) coverage_add(w->coverage, module);
     if (strcmp(pass, "microbatch") == 0) coverage_add_microbatches(w->coverage, module);
+    if (strcmp(pass, "fuse_collectives") == 0) features_note_orders(&w->orders, module);
+    if (strcmp(pass, "overlap") == 0) features_add_orders(w->coverage->features, &w->orders, module);
+    if (strcmp(pass, "memory") == 0) features_add_result(w->coverage->features, module);
     if (strcmp(pass, "shard") == 0) {
         long after[DTM_OP_KINDS];
         coverage_count(module, after);
@@ -125,6 +129,14 @@ static bool interpret(const dtm_module *module, const compiled_options *options)
     return good;
 }
 
+static bool say_arena(const dtm_module *module, const char *path) {
+    int64_t most = module->arena_bytes;
+    for (size_t r = 0; r < module->n_ranks; r++)
+        if (module->ranks[r]->arena_bytes > most) most = module->ranks[r]->arena_bytes;
+    FILE *file = fopen(path, "w");
+    return file && fprintf(file, "%lld\n", (long long)most) > 0 && fclose(file) == 0;
+}
+
 /* ---- the child ---- */
 
 static bool compile(const compiled_options *options) {
@@ -135,6 +147,7 @@ static bool compile(const compiled_options *options) {
     dtm_pipeline_options pipeline = {.verify = true, .validate = options->validate, .after = after_pass, .state = &w};
     bool good = module && dtm_module_verify(module) && dtm_pipeline_run(module, &pipeline);
     if (good && options->into) good = interpret(module, options);
+    if (good && options->arena) good = say_arena(module, options->arena);
     good &= dtm_error_count(context) == 0;
     dtm_diagnostics_print(context, stderr, false);
     dtm_module_destroy(module);

@@ -14,6 +14,7 @@ typedef struct compiled_options {
     int64_t steps;
     uint64_t seed;
     uint64_t rounding; /* as in dtm_interpret_options */
+    const char *arena; /* a file that is to say how many bytes the fullest rank takes, or NULL */
 } compiled_options;
 
 /* False if a pass refused or broke the program, or took more than two minutes of processor time. */

@@ -151,6 +151,7 @@ void coverage_add_microbatches(coverage *c, dtm_module *module) {
 
 void coverage_merge(coverage *into, const coverage *from) {
     for (int k = 0; k < MICROBATCH_KINDS; k++) into->microbatches[k] += from->microbatches[k];
+    for (int f = 0; f < FEATURES; f++) into->features[f] += from->features[f];
     for (int i = 0; i < DTM_OP_KINDS; i++)
         for (int k = 0; k < SPLIT_KINDS; k++) into->met[i][k] += from->met[i][k];
 }
@@ -207,5 +208,9 @@ int coverage_print(const coverage *c, FILE *out) {
         if (!c->microbatches[k]) fprintf(out, " (never)"), missing++;
     }
     fputc('\n', out);
+    for (int f = 0; f < FEATURES; f++) {
+        fprintf(out, "%6ld with %s%s\n", c->features[f], feature_texts[f], c->features[f] ? "" : " (never)");
+        missing += !c->features[f];
+    }
     return missing;
 }

@@ -1,9 +1,9 @@
-/* How often each operator met each kind of split, read off modules. Which operators there are, and so which must be met,
+/* How often each operator met each kind of split, and each feature was met, read off modules. Which operators there are, and so which must be met,
  * is read off ir/ops.def; which kinds an operator can meet, off its rule of factors. */
 #ifndef DTM_TESTS_COVERAGE_H
 #define DTM_TESTS_COVERAGE_H
 
-#include "ir/ir.h"
+#include "features.h"
 
 typedef enum split_kind {
     SPLIT_ALIKE,      /* on every axis */
@@ -30,7 +30,7 @@ typedef enum microbatch_kind {
 } microbatch_kind;
 
 typedef struct coverage {
-    long met[DTM_OP_KINDS][SPLIT_KINDS], microbatches[MICROBATCH_KINDS];
+    long met[DTM_OP_KINDS][SPLIT_KINDS], microbatches[MICROBATCH_KINDS], features[FEATURES];
 } coverage;
 
 /* Counts of each operator, for coverage_add_expanded. */

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MOST_DRAWS = 512, MOST_DECKS = 8 };
+enum { MOST_DRAWS = 1024, MOST_DECKS = 16 };
 
 typedef struct draws {
     uint64_t state;

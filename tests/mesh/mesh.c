@@ -8,7 +8,7 @@
  *
  * Five placements are drawn for each program. All go through the verifier and, with --validate, the interpreter before and
  * after every pass; the first --built of the five are executables too, and run. The last line is `N passed, N failed`.
- * With --coverage an operator that never met a kind of split it can meet is a failure. */
+ * With --coverage an operator that never met a kind of split it can meet is a failure, and a feature (features.h) that never occurred. */
 #include "check.h"
 
 #include <limits.h>
@@ -22,7 +22,7 @@
 enum { PLACEMENTS = 5, SHRINK_TRIES = 100, MOST_JOBS = 16, ENOUGH_FAILURES = 3, MPI_EVERY = 8 };
 
 typedef struct shared {
-    int passed[MOST_JOBS], failed[MOST_JOBS], ran[MOST_JOBS], by_mpi[MOST_JOBS];
+    int passed[MOST_JOBS], failed[MOST_JOBS], ran[MOST_JOBS], by_mpi[MOST_JOBS], without_room[MOST_JOBS];
     coverage coverage[MOST_JOBS];
 } shared;
 
@@ -91,6 +91,11 @@ static void shrink(pair *p) {
     p->checker->coverage = kept;
 }
 
+static void print_placement(const program *p) {
+    program_print_placement(p, 0, stdout);
+    if (p->memory) printf("# and memory = %d %% of what it needs without a bound\n", p->memory);
+}
+
 static void report(pair *p, uint64_t number) {
     const checker *c = p->checker;
     program drawn;
@@ -99,8 +104,8 @@ static void report(pair *p, uint64_t number) {
     draws_replay(&p->placement);
     program_draw_model(&p->model, &drawn);
     program_draw_placement(&p->placement, &drawn);
-    printf("FAILED pair %llu: %s\n%s\n%s", (unsigned long long)number, verdict_text(p->verdict), drawn.model,
-           drawn.placement);
+    printf("FAILED pair %llu: %s\n%s\n", (unsigned long long)number, verdict_text(p->verdict), drawn.model);
+    print_placement(&drawn);
     check_print_log(c, stdout);
     printf("again: mesh --dtmc %s --compare %s%s%s --validate --pair %llu --keep FOLDER\n\n", c->dtmc, c->compare,
            c->mpirun ? " --mpirun " : "", c->mpirun ? c->mpirun : "", (unsigned long long)number);
@@ -126,6 +131,10 @@ static void run_program(checker *c, const plan *plan, uint64_t first, int count,
         c->builds = i < plan->built;
         extras extras = {.again = i == 0, .mpi = i == 0 && first / PLACEMENTS % MPI_EVERY == 0};
         verdict v = one == GOOD ? check_placed(c, &drawn, extras) : one;
+        if (v == NO_ROOM) {
+            s->without_room[job]++;
+            continue;
+        }
         s->ran[job] += c->builds;
         s->by_mpi[job] += c->builds && extras.mpi && c->mpirun;
         s->passed[job] += v == GOOD;
@@ -163,7 +172,8 @@ static void print_pair(uint64_t pair) {
     program drawn;
     draw_model(pair, &model, &drawn);
     draw_placement(pair, &placement, &drawn);
-    printf("%s\n%s", drawn.model, drawn.placement);
+    printf("%s\n", drawn.model);
+    print_placement(&drawn);
 }
 
 static bool parse(int argc, char **argv, plan *out, bool *judge_coverage) {
@@ -206,16 +216,17 @@ int main(int argc, char **argv) {
             fflush(stdout);
             _exit(0);
         }
-    int passed = 0, failed = 0, ran = 0, by_mpi = 0, status;
+    int passed = 0, failed = 0, ran = 0, by_mpi = 0, without_room = 0, status;
     while (wait(&status) > 0) failed += !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     coverage all = {0};
     for (int job = 0; job < plan.jobs; job++) {
         passed += s->passed[job], failed += s->failed[job];
-        ran += s->ran[job], by_mpi += s->by_mpi[job];
+        ran += s->ran[job], by_mpi += s->by_mpi[job], without_room += s->without_room[job];
         coverage_merge(&all, &s->coverage[job]);
     }
     int missing = plan.pair ? 0 : coverage_print(&all, stdout), pairs = passed + failed;
-    if (judge_coverage && missing) printf("%d kinds of split were never met\n", missing), failed++;
+    if (judge_coverage && missing) printf("%d kinds of split and features were never met\n", missing), failed++;
+    if (without_room) printf("%d more pairs were refused for want of memory\n", without_room);
     printf("%d pairs%s; %d of them ran as executables too, %d by mpirun as well\n", pairs,
            plan.checker.validate ? ", interpreted after every pass" : "", ran, by_mpi);
     printf("%d passed, %d failed\n", passed, failed);

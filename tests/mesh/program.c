@@ -7,14 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is being written. */
+enum { MOST_READ = 6 };
+
+/* What is being written: the model outside of its repeats, or a repeat. */
 typedef struct writer {
     draws *d;
     program *p;
-    char weights[8192], body[8192]; /* of the repeat, or of the model's end */
-    char shared[2048];  /* weights of all copies */
-    int block;          /* numbers the weights */
+    char weights[8192], body[12288];
+    char *shared;         /* weights outside of all repeats, SHARED_CAPACITY bytes */
+    bool repeats;         /* a repeat is being written */
+    struct writer *outer; /* that in which it stands, or NULL */
+    char read[MOST_READ][16]; /* names of values [B, S, D] set outside of the repeat being written, or before in the model */
+    int n_read;
+    bool second;          /* y goes from copy to copy beside x */
+    int block;            /* numbers the weights */
 } writer;
+
+enum { SHARED_CAPACITY = 4096 };
 
 __attribute__((format(printf, 3, 4))) static void put(char *text, size_t capacity, const char *format, ...) {
     size_t length = strlen(text);
@@ -23,14 +32,26 @@ __attribute__((format(printf, 3, 4))) static void put(char *text, size_t capacit
     vsnprintf(text + length, capacity - length, format, arguments);
     va_end(arguments);
 }
-enum { DECK_BLOCKS, DECK_SHAPES, DECK_POOLS, DECK_FORMS, DECK_ACTIVATIONS, DECK_RULES, DECK_SOFTMAX };
+
+/* Moves lines of text to the right, or to the left. */
+static void put_lines(char *text, size_t capacity, const char *lines, int by) {
+    while (*lines) {
+        size_t length = strcspn(lines, "\n"), skipped = by < 0 ? (size_t)-by : 0;
+        if (skipped > length) skipped = length;
+        put(text, capacity, "%*s%.*s\n", by > 0 ? by : 0, "", (int)(length - skipped), lines + skipped);
+        lines += length + (lines[length] == '\n');
+    }
+}
+
+enum { DECK_BLOCKS, DECK_SHAPES, DECK_POOLS, DECK_FORMS, DECK_ACTIVATIONS, DECK_RULES, DECK_SOFTMAX, DECK_REPEATS, DECK_AGAIN, DECK_BRANCHES };
 #define SAY(w, ...) put((w)->body, sizeof(w)->body, __VA_ARGS__)
 
-/* Declares a weight of this block, in the repeat or, now and then, one for all copies. */
+/* Declares a weight of this block, in the repeat or, now and then, one for all copies, or for those in one copy of the repeat around. */
 static void weight(writer *w, const char *name, const char *dims, const char *init) {
-    bool shared = draw_chance(w->d, 10);
-    char *text = shared ? w->shared : w->weights;
-    size_t capacity = shared ? sizeof w->shared : sizeof w->weights;
+    int where = draw(w->d, 10);
+    bool shared = where == 9, outer = where == 8 && w->outer;
+    char *text = shared ? w->shared : outer ? w->outer->weights : w->weights;
+    size_t capacity = shared ? SHARED_CAPACITY : sizeof w->weights;
     put(text, capacity, "        weight %s%d : [%s] = %s\n", name, w->block, dims, init);
 }
 
@@ -38,7 +59,9 @@ static void weight(writer *w, const char *name, const char *dims, const char *in
 
 static void norm(writer *w) {
     switch (draw(w->d, 4)) {
-    case 0: SAY(w, "        h = x\n"); break;
+    case 0: /* what many blocks add up would make a softmax of it so sharp that rounding decides */
+        SAY(w, w->block < 4 ? "        h = x\n" : "        h = tanh(x)\n");
+        break;
     case 1:
         weight(w, "scale", "D", "uniform(0.5, 1.5)");
         SAY(w, "        h = rmsnorm(x, scale%d over D)\n", w->block);
@@ -56,7 +79,7 @@ static void norm(writer *w) {
 }
 
 static const char *activation(writer *w) {
-    static const char *const words[] = {"silu", "gelu_tanh", "gelu", "relu", "tanh", "sigmoid", "erf", "square",
+    static const char *const words[] = {"silu", "gelu_tanh", "gelu", "relu", "tanh", "sigmoid", "erf", "abs",
                                         "softplus"};
     return words[draw_dealt(w->d, DECK_ACTIVATIONS, 1, sizeof words / sizeof *words)];
 }
@@ -190,26 +213,169 @@ static void odd_products(writer *w) {
     }
 }
 
-/* Two branches that read the same h. */
+/* A value that has its own number, from h or what else is given. */
+static int branch(writer *w, const char *from) {
+    int n = ++w->block;
+    switch (draw(w->d, 5)) {
+    case 0:
+        weight(w, "up", "D, F", "normal(0.25)");
+        weight(w, "down", "F, D", "normal(0.25)");
+        SAY(w, "        b%d = dot(%s(dot(%s, up%d over D)), down%d over F)\n", n, activation(w), from, n, n);
+        break;
+    case 1:
+        weight(w, "left", "D, H, K", "normal(0.25)");
+        weight(w, "right", "H, K, D", "normal(0.25)");
+        SAY(w, "        b%d = dot(dot(%s, left%d over D), right%d over H, K)\n", n, from, n, n);
+        break;
+    case 2:
+        projections(w, from, true);
+        SAY(w, "        b%d = dot(attention(q, k, v over S, K, causal), wo%d over H, K)\n", n, n);
+        break;
+    case 3:
+        weight(w, "table", "V, D", "normal(0.25)");
+        SAY(w, "        b%d = gather(table%d, tokens over V)\n", n, n);
+        break;
+    case 4:
+        weight(w, "gate", "D", "normal(0.25)");
+        SAY(w, "        b%d = %s * sigmoid(dot(%s, gate%d over D))\n", n, from, from, n);
+        break;
+    }
+    return n;
+}
+
+/* Branches side by side: of which one can be computed while what another made is on its way. */
 static void branches(writer *w) {
+    char other[16];
+    int first = branch(w, "h"), second, third;
+    switch (draw_dealt(w->d, DECK_BRANCHES, 1, 5)) {
+    case 0: second = branch(w, "h"), SAY(w, "        x = x + b%d + b%d\n", first, second); break;
+    case 1: second = branch(w, "h"), SAY(w, "        x = x + b%d * tanh(b%d)\n", first, second); break;
+    case 2: second = branch(w, "h"), third = branch(w, "h"), SAY(w, "        x = x + b%d + b%d + b%d\n", first, second, third); break;
+    case 3: /* what follows one stands before the other */
+        weight(w, "inner", "D", "uniform(0.5, 1.5)");
+        SAY(w, "        e%d = rmsnorm(x + b%d, inner%d over D)\n", first, first, w->block);
+        second = branch(w, "h"), SAY(w, "        x = x + e%d + b%d\n", first, second);
+        break;
+    case 4:
+        weight(w, "inner", "D", "uniform(0.5, 1.5)");
+        snprintf(other, sizeof other, "e%d", first);
+        SAY(w, "        %s = rmsnorm(0.5 * x, inner%d over D)\n", other, w->block);
+        second = branch(w, "h"), third = branch(w, other);
+        SAY(w, "        x = x + b%d + b%d + b%d\n", first, second, third);
+        break;
+    }
+}
+
+/* What is cheap to make again in each kernel that reads it, with its dimensions in another order: [B, D, S]. */
+static void made_again(writer *w) {
     int n = w->block;
-    weight(w, "up", "D, F", "normal(0.25)");
-    weight(w, "down", "F, D", "normal(0.25)");
-    weight(w, "left", "D, H, K", "normal(0.25)");
-    weight(w, "right", "H, K, D", "normal(0.25)");
-    SAY(w, "        x = x + dot(%s(dot(h, up%d over D)), down%d over F) + dot(dot(h, left%d over D), right%d over H, K)\n",
-        activation(w), n, n, n, n);
+    weight(w, "inner", "D", "uniform(0.5, 1.5)");
+    switch (draw_dealt(w->d, DECK_AGAIN, 1, 4)) {
+    case 0: SAY(w, "        x = x + rmsnorm(mean(h over S) + h, inner%d over D)\n", n); break;
+    case 1:
+        SAY(w, "        x = x + 0.4 * (mean(h over S where tokens >= %d) + h)\n", w->p->V / 2);
+        SAY(w, "        x = x + 0.5 * rmsnorm(x, inner%d over D)\n", n);
+        break;
+    case 2:
+        weight(w, "up", "D, F", "normal(0.25)");
+        weight(w, "down", "F, D", "normal(0.25)");
+        SAY(w, "        h = layernorm(0.5 * max(h over S) + h, inner%d over D)\n", n);
+        SAY(w, "        x = x + dot(%s(dot(h, up%d over D)), down%d over F)\n", activation(w), n, n);
+        break;
+    case 3: SAY(w, "        x = x + softmax(0.3 * mean(h over S) + h * inner%d over D)\n", n); break;
+    }
+}
+
+/* A weight outside of all repeats, used twice and wherever this block is drawn. */
+static void tied_product(writer *w) {
+    if (!strstr(w->shared, " tied :")) put(w->shared, SHARED_CAPACITY, "        weight tied : [D, F] = normal(0.25)\n");
+    SAY(w, "        x = x + dot(%s(dot(x, tied over D)), tied over F)\n", activation(w));
 }
 
 static void block(writer *w) {
-    static void (*const kinds[])(writer *) = {feed_forward, self_attention, elementwise, pools,          shapes,
-                                              branches,     odd_products,   plain_attention, cross_attention, plain_attention};
+    static void (*const kinds[])(writer *) = {feed_forward, self_attention, elementwise,     pools,      shapes,
+                                              branches,     odd_products,   plain_attention, made_again, cross_attention,
+                                              branches,     tied_product,   plain_attention, pools};
     w->block++;
     norm(w);
     /* the two that matter most, nearly half of the time */
-    if (draw_chance(w->d, 40)) kinds[draw(w->d, 2)](w);
-    else kinds[draw_dealt(w->d, DECK_BLOCKS, 1, 10)](w);
-    if (draw_chance(w->d, 80)) elementwise(w);
+    if (draw_chance(w->d, 30)) kinds[draw(w->d, 2)](w);
+    else kinds[draw_dealt(w->d, DECK_BLOCKS, 2, sizeof kinds / sizeof *kinds)](w);
+    if (draw_chance(w->d, 60)) elementwise(w);
+}
+
+/* ---- repeats ---- */
+
+/* What was made outside, or before, in every copy; a weight that others have, too. */
+static void read_outside(writer *w) {
+    if (w->n_read && draw_chance(w->d, 60)) {
+        const char *name = w->read[draw(w->d, w->n_read)];
+        SAY(w, draw_chance(w->d, 50) ? "        x = x + 0.3 * tanh(x) * %s\n" : "        x = x + 0.2 * %s\n", name);
+    }
+    if (draw_chance(w->d, 25)) tied_product(w);
+    if (!w->second) return;
+    if (draw_chance(w->d, 60)) SAY(w, "        y = y + 0.3 * tanh(x)\n");
+    if (draw_chance(w->d, 60)) SAY(w, "        x = x + 0.3 * y\n");
+}
+
+/* A value that what follows in this region may read, also in copies of its repeats. */
+static void set_outside(writer *w) {
+    if (w->n_read == MOST_READ) return;
+    snprintf(w->read[w->n_read], sizeof w->read[0], "z%d", ++w->block);
+    SAY(w, "        %s = 0.5 * tanh(x)\n", w->read[w->n_read++]);
+}
+
+static void write_repeat(writer *around, const char *name, int copies, int blocks, bool nests) {
+    writer w = *around;
+    program *p = w.p;
+    int at = nests ? draw(w.d, blocks + 1) : -1;
+    w.weights[0] = w.body[0] = 0;
+    w.repeats = true;
+    w.outer = around->repeats ? around : NULL;
+    p->repeats[p->n_repeats].name = name;
+    p->repeats[p->n_repeats].copies = copies;
+    p->repeats[p->n_repeats++].inner = around->repeats;
+    for (int i = 0; i < blocks || i <= at; i++) {
+        if (i == at) {
+            if (draw_chance(w.d, 50)) set_outside(&w);
+            write_repeat(&w, "inner", draw_chance(w.d, 70) ? 2 : 1, 1, false);
+        }
+        if (i < blocks) block(&w);
+    }
+    read_outside(&w);
+    around->block = w.block;
+    SAY(around, "        repeat %s = %d {\n", name, copies);
+    put_lines(around->body, sizeof around->body, w.weights, 4);
+    put_lines(around->body, sizeof around->body, w.body, 4);
+    SAY(around, "        }\n");
+}
+
+static void write_between(writer *w) {
+    switch (draw(w->d, 4)) {
+    case 1: SAY(w, "        x = 0.9 * x + 0.1 * tanh(x)\n"); break;
+    case 2: set_outside(w); break;
+    case 3: block(w); break;
+    }
+}
+
+/* One after another, one of them with one inside, with more or less between them. */
+static void write_repeats(writer *w) {
+    static const struct {
+        int count, nests; /* nests: which has one inside; -1: none */
+    } forms[] = {{1, -1}, {2, -1}, {1, 0}, {2, 1}, {3, -1}, {1, -1}, {2, -1}, {2, 0}};
+    static const char *const names[] = {"layer", "second", "third"};
+    int form = draw_dealt(w->d, DECK_REPEATS, 1, sizeof forms / sizeof *forms);
+    int count = forms[form].count, nests = forms[form].nests;
+    w->second = draw_chance(w->d, 25);
+    if (w->second) SAY(w, "        y = 0.5 * x\n");
+    if (draw_chance(w->d, count > 1 ? 60 : 30)) set_outside(w);
+    for (int i = 0; i < count; i++) {
+        int most = count == 1 && nests < 0 ? 3 : count < 3 ? 2 : 1;
+        if (i) write_between(w);
+        int copies = draw_between(w->d, 1, i == 0 ? 3 : 2), blocks = draw_between(w->d, 1, most);
+        write_repeat(w, names[i], copies, blocks, i == nests);
+    }
+    if (w->second || draw_chance(w->d, 30)) read_outside(w);
 }
 
 /* ---- the whole ---- */
@@ -249,13 +415,12 @@ static void write_head(writer *w, char *out, size_t capacity, bool tied) {
 }
 
 static void write_model(draws *d, program *p) {
-    writer w = {.d = d, .p = p};
-    char *out = p->model, head[4096] = "", input[1024] = "";
+    char *out = p->model, head[4096] = "", input[1024] = "", shared[SHARED_CAPACITY] = "";
     size_t capacity = sizeof p->model;
-    int layers = p->layers = draw_between(d, 1, 3), blocks = draw_between(d, 1, 3);
+    writer w = {.d = d, .p = p, .shared = shared};
     bool tied = draw_chance(d, 40), positions = draw_chance(d, 30);
     p->features = draw_chance(d, 20);
-    for (int i = 0; i < blocks; i++) block(&w);
+    write_repeats(&w);
     write_head(&w, head, sizeof head, tied);
     if (p->context) put(input, sizeof input, "    input context : i32[B, T]\n");
     if (p->features) put(input, sizeof input, "    input features : f32[B, S, D]\n");
@@ -268,7 +433,10 @@ static void write_model(draws *d, program *p) {
         put(out, capacity, "    weight pos : [P, D] = normal(0.3)\n    x = x + gather(pos, positions(S) over P)\n");
     if (p->features) put(out, capacity, "    x = x + features\n");
     if (p->context) put(out, capacity, "    c = gather(embed, context over V)\n");
-    put(out, capacity, "%s    repeat layer = %d {\n%s%s    }\n%s", w.shared, layers, w.weights, w.body, head);
+    put_lines(out, capacity, shared, -4);
+    put_lines(out, capacity, w.weights, -4);
+    put_lines(out, capacity, w.body, -4);
+    put(out, capacity, "%s", head);
     /* an eps that rounding cannot climb over: a gradient that is zero but for rounding must not move its weight */
     static const char *const optimizers[] = {"adamw(lr = 1e-3, eps = 1e-3, decay = 0.1)", "sgd(lr = 0.01)",
                                              "adamw(lr = linear(peak = 2e-3, steps = 4, floor = 0), eps = 1e-3)", NULL};
@@ -301,11 +469,12 @@ static void write_rule(draws *d, program *p, const char *axis) {
 
 /* A value pinned on some axes, several of them in one dimension in any order, and some dimension pinned whole. */
 static void write_keep(draws *d, program *p, const char *const *names, int axes) {
-    static const char *const values[] = {"layer.x", "x", "logits"};
-    int value = draw(d, 3), dims[3], first = draw(d, axes);
+    static const char *const values[] = {"x", "x", "logits"};
+    int value = draw(d, 3), dims[3], repeat = value ? -1 : draw(d, p->n_repeats), first = draw(d, axes);
     for (int a = 0; a < axes; a++) dims[a] = draw(d, 4); /* 3: left free */
     bool whole = draw_chance(d, 20);
-    put(p->placement, sizeof p->placement, "    keep %s as [", values[value]);
+    put(p->placement, sizeof p->placement, "    keep %s%s%s as [", repeat < 0 ? "" : p->repeats[repeat].name, repeat < 0 ? "" : ".",
+        values[value]);
     for (int i = 0; i < 3; i++) {
         put(p->placement, sizeof p->placement, "%s%s", i ? ", " : "", i == 0 ? "B" : i == 1 ? "S" : value == 2 ? "V" : "D");
         const char *mark = "@";
@@ -320,6 +489,13 @@ static void write_keep(draws *d, program *p, const char *const *names, int axes)
     put(p->placement, sizeof p->placement, "]\n");
 }
 
+/* One of the repeats that stand in no other. */
+static int split_repeat(draws *d, const program *p) {
+    int which = draw(d, p->n_repeats);
+    while (p->repeats[which].inner) which = (which + 1) % p->n_repeats;
+    return which;
+}
+
 /* A pipeline along pp: of any schedule that there is for so many ranks; stages as given, empty ones too, or as they are balanced;
  * up to three a rank, where the schedule leaves it open. */
 static void write_pipeline(draws *d, program *p, int ranks) {
@@ -331,10 +507,11 @@ static void write_pipeline(draws *d, program *p, int ranks) {
     enum { INTERLEAVED = 7, DUALPIPE, SCHEDULES }; /* dualpipe is for an even number of ranks */
     int schedule = draw(d, ranks % 2 ? DUALPIPE : SCHEDULES), least = schedules[schedule].microbatches * ranks;
     int chunks = schedules[schedule].chunks ? schedules[schedule].chunks : draw_between(d, schedule == INTERLEAVED ? 2 : 1, 3);
-    int microbatches = draw_between(d, 1, p->B + 1), left = p->layers, stages = ranks * chunks;
+    int repeat = split_repeat(d, p), left = p->repeats[repeat].copies, stages = ranks * chunks;
+    int microbatches = draw_chance(d, 25) ? 1 : draw_between(d, 1, p->B + 1);
     if (schedule == DUALPIPE) stages = ranks, microbatches += microbatches % 2; /* a stage is on two ranks */
-    put(p->placement, sizeof p->placement, "    pp splits layer with schedule = %s, microbatches = %d", schedules[schedule].name,
-        microbatches > least ? microbatches : least);
+    put(p->placement, sizeof p->placement, "    pp splits %s with schedule = %s, microbatches = %d", p->repeats[repeat].name,
+        schedules[schedule].name, microbatches > least ? microbatches : least);
     if (chunks > 1) put(p->placement, sizeof p->placement, ", chunks = %d", chunks);
     if (draw_chance(d, 50)) {
         for (int s = 0; s < stages; s++) {
@@ -345,6 +522,26 @@ static void write_pipeline(draws *d, program *p, int ranks) {
         put(p->placement, sizeof p->placement, "]");
     }
     put(p->placement, sizeof p->placement, "\n");
+}
+
+/* Links so slow that collectives are worth being hidden, taken apart and put together, or so quick that they are not; and memory, which
+ * is found out when it is known what the program needs without a bound. */
+static void write_machine(draws *d, program *p) {
+    static const char *const rates[] = {"100 GFLOP/s", "1 GFLOP/s", "0.01 GFLOP/s", "0.001 GFLOP/s", NULL};
+    static const char *const bandwidths[] = {"100 GB/s", "1 GB/s", "0.01 GB/s", NULL};
+    static const char *const links[] = {"1 GB/s", "0.01 GB/s", "0.001 GB/s", "0.0002 GB/s", NULL};
+    static const char *const latencies[] = {"2 us", "0.01 us", "100 us", NULL};
+    p->machine[0] = 0;
+    p->memory = 0;
+    if (!draw_chance(d, 60)) return;
+    put(p->machine, sizeof p->machine, "    devices_per_node = %d\n", 8 - draw(d, 8));
+    put(p->machine, sizeof p->machine, "    flops_f32 = %s\n", draw_word(d, rates));
+    put(p->machine, sizeof p->machine, "    memory_bandwidth = %s\n", draw_word(d, bandwidths));
+    for (int i = 0; i < 2; i++) {
+        put(p->machine, sizeof p->machine, "    %s { bandwidth = %s; ", i ? "network" : "node", draw_word(d, links));
+        put(p->machine, sizeof p->machine, "latency = %s }\n", draw_word(d, latencies));
+    }
+    if (draw_chance(d, 40)) p->memory = 105 - draw(d, 31);
 }
 
 /* The pipeline is drawn last, so that all else is as it would be without. Its axis is any of the mesh; where microbatches were
@@ -391,6 +588,15 @@ void program_draw_model(draws *d, program *out) {
 void program_draw_placement(draws *d, program *out) {
     out->placement[0] = 0;
     write_placement(d, out);
+    write_machine(d, out);
+}
+
+void program_print_placement(const program *p, int64_t memory, FILE *out) {
+    fprintf(out, "%s", p->placement);
+    if (!*p->machine) return;
+    fprintf(out, "\nmachine {\n%s", p->machine);
+    if (memory) fprintf(out, "    memory = %lld B\n", (long long)memory);
+    fprintf(out, "}\n");
 }
 
 /* ---- data ---- */

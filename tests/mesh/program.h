@@ -1,5 +1,5 @@
-/* Random programs and placements. A program is a small transformer of random dimensions, blocks, norms, heads, masks and
- * losses; a placement a mesh of one to three axes, and a list of dimensions for each. */
+/* Random programs and placements. A program is a small transformer of random dimensions, repeats, blocks, norms, heads, masks and
+ * losses; a placement a mesh of one to three axes, a list of dimensions for each, perhaps a pipeline, and a machine. */
 #ifndef DTM_TESTS_PROGRAM_H
 #define DTM_TESTS_PROGRAM_H
 
@@ -15,14 +15,24 @@ typedef struct program {
     bool context;    /* input `context : i32[B, T]` */
     bool features;   /* input `features : f32[B, S, D]` */
     bool masked;     /* some targets are negative */
+    struct {
+        const char *name;
+        int copies;
+        bool inner; /* in another */
+    } repeats[4];
+    int n_repeats;
     char model[16384];     /* declarations, model and train */
     char placement[2048];  /* mesh and parallel */
-    int ranks, layers;
+    char machine[512];     /* what stands in `machine`, memory apart; "": there is none */
+    int memory;            /* of what a rank needs without a bound, so many of a hundred parts; 0: no bound */
+    int ranks;
 } program;
 
 /* The model of one record of draws, and a placement of it of another. */
 void program_draw_model(draws *d, program *out);
 void program_draw_placement(draws *d, program *out);
+/* Mesh, parallel and the machine, with so many bytes of memory; 0: without a bound. */
+void program_print_placement(const program *p, int64_t memory, FILE *out);
 /* Writes `tokens`, `targets`, .. of DATA_STEPS steps; false on failure. */
 bool program_write_data(const program *p, uint64_t seed, const char *path);
 
