@@ -159,9 +159,11 @@ static void enter_carries(dtm_generator *g, dtm_op loop) {
     }
 }
 
-/* At the end of a copy: what the next one carries on goes where that one reads it. */
+/* At the end of a copy: what the next one carries on goes where that one reads it. After the only one there would be others that read
+ * what it began with. */
 static void leave_carries(dtm_generator *g, dtm_op loop) {
     const dtm_region_data *body = &module_of(g)->regions[dtm_op_get(module_of(g), loop)->body];
+    if (dtm_op_get(module_of(g), loop)->attributes.copies == 1 && !dtm_fault(126)) return;
     bool reversed = dtm_op_get(module_of(g), loop)->attributes.flags & DTM_REPEAT_REVERSED;
     for (size_t i = 0; i < body->n_ops; i++) {
         const dtm_op_data *carry = dtm_op_get(module_of(g), body->ops[i]);
