@@ -12,6 +12,7 @@
  *     y : f32[B=8, D=4] = x - m                        m : f32[B=8] = mean(x over D)
  *                                                      y : f32[B=8, D=4] = x - m
  *                                                  }                                                     */
+#include "ir/fault.h"
 #include "passes/fuse.h"
 #include "passes/overlap_prefetch.h"
 #include "passes/passes.h"
@@ -102,6 +103,27 @@ static bool is_product(const adder *a, dtm_value v, dtm_op add) {
            dtm_value_type(module, v)->dtype == DTM_F32;
 }
 
+/* The gather that a product goes in steps with; 0: none. */
+static dtm_op gather_of(const dtm_module *module, dtm_op product) {
+    const dtm_region_data *region = &module->regions[get(module, product)->region];
+    int64_t at = dtm_op_position(module, product);
+    dtm_op first;
+    for (int64_t i = at - 1; i >= 0; i--) {
+        dtm_op op = region->ops[i];
+        if (get(module, op)->kind == DTM_OP_DOT) continue;
+        bool gathers = get(module, op)->kind == DTM_OP_ALL_GATHER && dtm_is_in_steps(module, op);
+        return gathers && (int64_t)dtm_products_in_steps(module, op, &first) >= at - i ? op : 0;
+    }
+    return 0;
+}
+
+/* Where a product that is added to x is to stand: where the sum stood, or, in steps with a gather, where it does, if x is there by then. */
+static dtm_op place_of_sum(const dtm_module *module, dtm_op add, dtm_op product, dtm_value x) {
+    dtm_op gather = gather_of(module, product);
+    if (!gather || dtm_fault(125)) return add;
+    return dtm_op_position(module, module->values[x].def) < dtm_op_position(module, gather) ? product : 0;
+}
+
 static void add_product(adder *a, dtm_op op) {
     dtm_module *module = a->module;
     const dtm_op_data add = *get(module, op);
@@ -109,9 +131,11 @@ static void add_product(adder *a, dtm_op op) {
     for (int i = 1; i >= 0; i--) { /* the later one rather than the earlier */
         dtm_value product = add.operands[i], x = add.operands[1 - i];
         if (product == x || !is_product(a, product, op) || !may_add_to(a, x, op)) continue;
+        dtm_op place = place_of_sum(module, op, module->values[product].def, x);
+        if (!place) continue;
         dtm_op_data dot = *get(module, module->values[product].def);
         dtm_value operands[3] = {dot.operands[0], dot.operands[1], x};
-        dtm_builder at = dtm_builder_before(module, op);
+        dtm_builder at = dtm_builder_before(module, place);
         at.span = dot.span, at.place = dot.place;
         at.why = dtm_string_of(module->context, "added to what it is the last to read");
         dtm_type type = module->values[add.results[0]].type;
