@@ -103,13 +103,13 @@ void stage_prepare(stages *s) {
     s->around = dtm_arena_alloc(s->scratch, s->n_ops * sizeof *s->around);
     s->unit = dtm_arena_alloc(s->scratch, s->n_ops * sizeof *s->unit);
     s->stage = dtm_arena_alloc(s->scratch, s->n_ops * sizeof *s->stage);
+    s->limit = dtm_arena_alloc(s->scratch, s->n_ops * sizeof *s->limit);
     s->summed = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->summed);
     s->home = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->home);
     s->gathered = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->gathered);
     s->target = dtm_arena_alloc(s->scratch, s->n_values * sizeof *s->target);
     s->forward = dtm_arena_alloc(s->scratch, (size_t)s->count * sizeof *s->forward);
     s->backward = dtm_arena_alloc(s->scratch, (size_t)s->count * sizeof *s->backward);
-    for (size_t op = 0; op < s->n_ops; op++) s->stage[op] = STAGE_ANYWHERE;
 }
 
 /* By the choice that was settled, or else by the first that comes to mind. */

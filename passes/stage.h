@@ -60,6 +60,7 @@ typedef struct stages {
     dtm_op *around; /* the split repeat it stands in, or 0 */
     dtm_op *unit;   /* the outermost repeat around it that is not split, or itself: it runs in one place */
     int *stage;     /* of a unit in the loop */
+    int *limit;     /* of a unit: the last stage on which it can be */
     /* by value */
     bool *summed;      /* made by +, carry or last, and read only as a term of a sum over stages */
     stage_home *home;  /* of values after the loop, and of weights */

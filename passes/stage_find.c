@@ -289,8 +289,10 @@ static void settle_needed(stages *s, stage_part part) {
         const dtm_op_data *data = get(s, op);
         if (!data->region || data->body || !stage_in_loop(s, op)) continue;
         int *at = &s->stage[s->unit[op]];
-        if (s->part[op] == part && *at == STAGE_NEEDED)
+        if (s->part[op] == part && *at == STAGE_NEEDED) {
             *at = wanted[s->unit[op]] >= 0 ? wanted[s->unit[op]] : backward ? s->count - 1 : 0;
+            if (s->limit[s->unit[op]] < *at) *at = s->limit[s->unit[op]];
+        }
         for (uint32_t i = 0; i < data->n_operands; i++) {
             dtm_op def = def_of(s, data->operands[i]);
             if (!def || s->part[def] != part || s->unit[def] == s->unit[op] || s->stage[s->unit[def]] != STAGE_NEEDED) continue;
@@ -300,10 +302,64 @@ static void settle_needed(stages *s, stage_part part) {
             if (high >= 0 && (*want < 0 || (backward ? high > *want : low < *want))) *want = backward ? high : low;
         }
     }
+    for (dtm_op op = 1; op < s->n_ops; op++) { /* what leaves a repeat leaves it where it runs */
+        const dtm_op_data *data = get(s, op);
+        dtm_op def = data->region && data->kind == DTM_OP_LAST && s->part[op] == part && s->unit[op] == op ? def_of(s, data->operands[0]) : 0;
+        if (def && s->unit[def] != def && s->stage[op] >= 0) s->stage[op] = s->stage[s->unit[def]];
+    }
 }
 
-static void find_stages(stages *s) {
+/* Backward operators that are made of no gradient: of what the forward pass has left, which any later stage can be sent. */
+static bool *made_of_forward(const stages *s) {
+    bool *free_of = dtm_arena_alloc(s->scratch, s->n_ops * sizeof *free_of);
+    for (dtm_op op = 1; op < s->n_ops; op++) {
+        const dtm_op_data *data = get(s, op);
+        if (!data->region || data->body || s->part[op] != PART_BACKWARD || s->unit[op] != op || s->stage[op] < 0) continue;
+        free_of[op] = true;
+        for (uint32_t i = 0; i < data->n_operands; i++) {
+            dtm_op def = def_of(s, data->operands[i]);
+            free_of[op] &= !def || s->part[def] != PART_BACKWARD || free_of[def];
+        }
+    }
+    return free_of;
+}
+
+/* These run on the last of the stages that read them: from there they go back with gradients. */
+static void raise_made_of_forward(stages *s) {
+    bool *free_of = made_of_forward(s);
+    for (dtm_op op = (dtm_op)s->n_ops - 1; op > 0; op--) {
+        const dtm_op_data *data = get(s, op);
+        if (!data->region || data->body || s->part[op] != PART_BACKWARD) continue;
+        for (uint32_t i = 0; i < data->n_operands; i++) {
+            dtm_op def = def_of(s, data->operands[i]);
+            int low, high;
+            if (!def || !free_of[def]) continue;
+            reading_stages(s, op, i, s->stage[def], &low, &high);
+            if (high > s->stage[def]) s->stage[def] = high;
+        }
+    }
+}
+
+/* No message has values of copies: a repeat whose backward pass reads them runs on no later stage than that, which stands where what
+ * its gradients are added to is made. Whether some repeat has to run earlier than it was to. */
+static bool limit_by_backward(stages *s) {
+    bool news = false;
+    for (dtm_op op = 1; op < s->n_ops; op++) {
+        const dtm_op_data *data = get(s, op);
+        int at = s->stage[s->unit[op]];
+        for (uint32_t i = 0; data->region && s->part[op] == PART_BACKWARD && at >= 0 && i < data->n_operands; i++) {
+            dtm_op def = def_of(s, data->operands[i]), unit = def ? s->unit[def] : 0;
+            if (!unit || unit == def || s->part[def] != PART_FORWARD || s->stage[unit] <= at || s->limit[unit] <= at) continue;
+            s->limit[unit] = at;
+            news = true;
+        }
+    }
+    return news;
+}
+
+static void find_stages_once(stages *s) {
     finder f = {s, weighted_values(s), PART_FORWARD};
+    for (size_t op = 0; op < s->n_ops; op++) s->stage[op] = STAGE_ANYWHERE;
     const dtm_region_data *parts = &s->module->regions[get(s, s->loop)->body];
     for (int backward = 0; backward < 2; backward++) {
         f.part = backward ? PART_BACKWARD : PART_FORWARD;
@@ -311,6 +367,13 @@ static void find_stages(stages *s) {
             if (s->part[parts->ops[k]] == f.part) find_stages_of(&f, get(s, parts->ops[k])->body);
         settle_needed(s, f.part);
     }
+    raise_made_of_forward(s);
+}
+
+static void find_stages(stages *s) {
+    for (size_t op = 0; op < s->n_ops; op++) s->limit[op] = s->count - 1;
+    do find_stages_once(s);
+    while (limit_by_backward(s));
 }
 
 /* ---- 4. what goes from stage to stage ---- */
