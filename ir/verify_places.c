@@ -19,9 +19,10 @@ typedef struct place {
     dtm_value value;
     int region;          /* that makes it */
     int64_t begin, end;  /* bytes, those of all microbatches */
-    int64_t bytes;       /* those of one microbatch, from the offset on */
+    int64_t at, bytes;   /* those of one microbatch, whose place is 0 */
     uint8_t *seen;       /* by region (DTM_LOOP_SEEN, ..) */
     bool crosses;        /* there in more than one call */
+    bool beside;         /* it is not, but has bytes that something kept has at other times */
     size_t group;        /* the first place that has bytes in common with it for each microbatch, or with one that has */
 } place;
 
@@ -58,6 +59,12 @@ static int region_of(const batches *b, dtm_op op) {
 /* Whether it, and what lies in its place, is there for some microbatches while others are called. */
 static bool is_kept(const batches *b, const place *p) { return p->crosses || storage_of(b, p)->places; }
 
+/* Whether they lie by the same table: what two have in common is then the same for each microbatch. */
+static bool lie_alike(const batches *b, const place *x, const place *y) {
+    const dtm_storage *s = storage_of(b, x), *t = storage_of(b, y);
+    return s->places == t->places && s->batch_stride == t->batch_stride;
+}
+
 static size_t stays_of(batches *b, const uint8_t *seen) {
     size_t count = b->schedule.times.n_microbatches;
     for (size_t i = 0; i < b->n_stays; i++)
@@ -70,20 +77,25 @@ static size_t stays_of(batches *b, const uint8_t *seen) {
 
 /* ---- what there is ---- */
 
-/* The last of its slots that a value has in any copy: of few copies there may be more slots, which others have. */
-static int64_t last_slot(const dtm_module *module, dtm_value value) {
+/* The slots that a value has in its copies: of few copies there may be more, which others have. */
+static void slots_of(const dtm_module *module, dtm_value value, int64_t *first, int64_t *last) {
     const dtm_storage *s = &dtm_value_get(module, value)->storage;
     int64_t copies = 1;
     for (dtm_op r = dtm_value_get(module, value)->def; (r = dtm_enclosing(module, r, DTM_OP_REPEAT));)
         copies *= dtm_op_get(module, r)->attributes.copies;
-    if (s->modulus <= 1 || copies < 1) return 0;
-    return copies + s->shift < s->modulus ? copies + s->shift - 1 : s->modulus - 1;
+    bool all = copies + s->shift > s->modulus;
+    *first = *last = 0;
+    if (s->modulus <= 1 || copies < 1) return;
+    *first = all ? 0 : s->shift;
+    *last = all ? s->modulus - 1 : copies + s->shift - 1;
 }
 
 static void add_place(batches *b, dtm_value value, int region) {
     const dtm_storage *s = &dtm_value_get(b->v->module, value)->storage;
     int64_t bytes = dtm_local_bytes_max(b->v->module, dtm_value_get(b->v->module, value)->type);
-    int64_t one = last_slot(b->v->module, value) * s->stride + bytes;
+    int64_t first, last;
+    slots_of(b->v->module, value, &first, &last);
+    int64_t at_first = s->offset + first * s->stride, one = (last - first) * s->stride + bytes;
     int64_t lowest = INT64_MAX, highest = 0;
     for (size_t m = 0; m < b->schedule.times.n_microbatches; m++) {
         if (dtm_loop_place(&b->tables, s, m) == DTM_NO_PLACE) continue;
@@ -92,7 +104,7 @@ static void add_place(batches *b, dtm_value value, int region) {
         if (at > highest) highest = at;
     }
     if (lowest > highest) lowest = 0;
-    place p = {value, region, s->offset + lowest, s->offset + highest + one, one, NULL, false, b->count};
+    place p = {value, region, at_first + lowest, at_first + highest + one, at_first, one, NULL, false, false, b->count};
     p.seen = dtm_arena_alloc(b->v->scratch, b->schedule.times.n_regions + 1);
     DTM_PUSH(b->v->scratch, b->places, b->count, b->capacity, p);
     b->by_value[value] = b->count;
@@ -179,27 +191,26 @@ static void check_two(batches *b, size_t i, size_t j) {
     place *x = &b->places[i], *y = &b->places[j];
     if (x->end <= y->begin || y->end <= x->begin) return;
     const char *one = verify_name(b->v, x->value), *other = verify_name(b->v, y->value);
-    const dtm_storage *s = storage_of(b, x), *t = storage_of(b, y);
     if (!is_kept(b, x) && !is_kept(b, y)) {
         if (are_paired(b, x, y)) BREAK(b->v, maker_of(b, y), 510, "%s and %s share bytes, and are made at the same time", one, other);
         if (x->region != y->region) return;
     }
-    if (s->places != t->places || s->batch_stride != t->batch_stride) return; /* each microbatch is looked at */
-    if (s->offset >= t->offset + y->bytes || t->offset >= s->offset + x->bytes || !overlap_in_time(b, x, y)) return;
+    if (!lie_alike(b, x, y)) return; /* each microbatch is looked at */
+    if (x->at >= y->at + y->bytes || y->at >= x->at + x->bytes || !overlap_in_time(b, x, y)) return;
     if (x->region != y->region && !moves(b, x) && !moves(b, y) && reads_too_late(b, x, y))
         BREAK(b->v, maker_of(b, y), 510, "%s and %s share bytes, and by the order one is read after the other is made", one, other);
     b->places[group_of(b, j)].group = group_of(b, i);
 }
 
-/* What is there in one call alone, and lies in no place of what is kept, has nothing in common with that. */
-static void check_others(batches *b) {
+/* What is there in one call alone, and lies in no place of what is kept, but has bytes that this has for some microbatch: whether at
+ * that time is seen by going through the calls. */
+static void find_others(batches *b) {
     bool *kept = dtm_arena_alloc(b->v->scratch, b->count + 1);
     for (size_t i = 0; i < b->count; i++) kept[group_of(b, i)] |= is_kept(b, &b->places[i]);
     for (size_t i = 0; i < b->count; i++)
         for (size_t j = 0; j < b->count && !kept[group_of(b, i)]; j++) {
-            const place *x = &b->places[i], *y = &b->places[j];
-            if (kept[group_of(b, j)] && x->begin < y->end && y->begin < x->end)
-                BREAK(b->v, maker_of(b, x), 510, "%s lies where %s is kept from call to call", verify_name(b->v, x->value), verify_name(b->v, y->value));
+            place *x = &b->places[i], *y = &b->places[j];
+            x->beside |= kept[group_of(b, j)] && x->begin < y->end && y->begin < x->end;
         }
 }
 
@@ -214,10 +225,9 @@ static void add_range(batches *b, size_t group) {
     for (size_t i = 0; i < b->count; i++) {
         if (group_of(b, i) != group) continue;
         const place *p = &b->places[i];
-        int64_t begin = storage_of(b, p)->offset;
-        kept |= is_kept(b, p);
-        if (begin < made.begin) made.begin = begin;
-        if (begin + p->bytes > made.end) made.end = begin + p->bytes;
+        kept |= is_kept(b, p) || p->beside;
+        if (p->at < made.begin) made.begin = p->at;
+        if (p->at + p->bytes > made.end) made.end = p->at + p->bytes;
         for (size_t r = 0; r < b->schedule.times.n_regions; r++) seen[r] |= p->seen[r];
     }
     if (!kept || made.begin == made.end) return;
@@ -268,13 +278,11 @@ static kept *find_kept(const batches *b, size_t *count) {
 /* The value of a range that has bytes in common with another one's, for these microbatches. */
 static const place *place_in(batches *b, const kept *k, const kept *other) {
     const range *r = &b->ranges[k->range];
-    const dtm_storage *s = storage_of(b, &b->places[r->group]);
     int64_t moved = k->begin - r->begin;
     for (size_t i = 0; i < b->count; i++) {
         const place *p = &b->places[i];
-        const dtm_storage *t = storage_of(b, p);
-        if (t->places == s->places && t->batch_stride == s->batch_stride && is_kept(b, p) && t->offset >= r->begin && t->offset < r->end &&
-            t->offset + moved < other->end && other->begin < t->offset + moved + p->bytes)
+        if (lie_alike(b, p, &b->places[r->group]) && (is_kept(b, p) || p->beside) && p->at >= r->begin && p->at < r->end &&
+            p->at + moved < other->end && other->begin < p->at + moved + p->bytes)
             return p;
     }
     return &b->places[r->group];
@@ -282,6 +290,10 @@ static const place *place_in(batches *b, const kept *k, const kept *other) {
 
 static void say_meeting(batches *b, const kept *x, const kept *y) {
     const place *one = place_in(b, x, y), *other = place_in(b, y, x);
+    const place *alone = one->beside ? one : other;
+    if (alone->beside)
+        BREAK(b->v, maker_of(b, alone), 510, "%s lies where %s is kept from call to call", verify_name(b->v, alone->value),
+              verify_name(b->v, alone == one ? other->value : one->value));
     if (one == other)
         BREAK(b->v, maker_of(b, one), 510, "%s has one place for microbatches %lld and %lld, and by the order both are in flight",
               verify_name(b->v, one->value), (long long)x->microbatch, (long long)y->microbatch);
@@ -343,8 +355,8 @@ void verify_places(verifier *v) {
     find_places(&b, dtm_stored(v->module, v->scratch));
     for (size_t j = 0; j < b.count && v->good; j++)
         for (size_t i = 0; i < j && v->good; i++) check_two(&b, i, j);
-    if (v->good) check_others(&b);
     if (!v->good) return;
+    find_others(&b);
     for (size_t i = 0; i < b.count; i++)
         if (group_of(&b, i) == i) add_range(&b, i);
     size_t count;
