@@ -458,13 +458,21 @@ static bool run_op(dtm_run *run, dtm_op o) {
 }
 
 bool dtm_run_unit(dtm_run *run, dtm_op op) {
-    if (!run_op(run, op)) return false;
+    if (run->module->ops[op].kind != DTM_OP_CARRY && !run_op(run, op)) return false; /* carries have been entered */
     if (!run->in_fused && !dtm_storage_start(run, op)) return false;
     return !run->failed;
 }
 
+bool dtm_run_enter(dtm_run *run, dtm_region region) {
+    const dtm_region_data *body = &run->module->regions[region];
+    for (size_t i = 0; i < body->n_ops; i++)
+        if (run->module->ops[body->ops[i]].kind == DTM_OP_CARRY && !run_op(run, body->ops[i])) return false;
+    return true;
+}
+
 static bool run_region(dtm_run *run, dtm_region region) {
     const dtm_region_data *body = &run->module->regions[region];
+    if (!dtm_run_enter(run, region)) return false;
     for (size_t i = 0; i < body->n_ops; i++)
         if (!dtm_run_unit(run, body->ops[i])) return false;
     return true;

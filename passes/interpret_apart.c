@@ -14,6 +14,7 @@
 
 typedef struct dtm_on_its_way {
     dtm_op op;
+    size_t start;            /* the same for all tensors of one start, which are waited for together */
     dtm_value operand, result;
     size_t to;               /* slot of the result */
     int64_t in, out;         /* where operand and result lie */
@@ -90,10 +91,11 @@ static bool is_touched(const dtm_module *module, dtm_value value) {
 
 bool dtm_apart_start(dtm_run *run, dtm_op self, bool stands) {
     const dtm_op_data *op = &run->module->ops[self];
+    size_t start = ++run->n_starts;
     for (uint32_t i = 0; i < op->n_results; i++) {
         size_t from = dtm_run_slot(run, op, op->operands[i]), to = dtm_run_slot(run, op, op->results[i]);
         if (from == SIZE_MAX || to == SIZE_MAX) return false;
-        on_its_way w = {self, op->operands[i], op->results[i], to, dtm_storage_address(run, op->operands[i], from),
+        on_its_way w = {self, start, op->operands[i], op->results[i], to, dtm_storage_address(run, op->operands[i], from),
                         dtm_storage_address(run, op->results[i], to), dtm_storage_bytes(run, op->operands[i]),
                         dtm_storage_bytes(run, op->results[i]), stands, is_touched(run->module, op->results[i])};
         DTM_PUSH(run->arena, run->on_their_way, run->n_on_their_way, run->cap_on_their_way, w);
@@ -118,7 +120,7 @@ static bool end(dtm_run *run, size_t at) {
     on_its_way ended = run->on_their_way[at];
     size_t kept = 0;
     for (size_t i = 0; i < run->n_on_their_way; i++)
-        if (i != at) run->on_their_way[kept++] = run->on_their_way[i];
+        if (run->on_their_way[i].start != ended.start) run->on_their_way[kept++] = run->on_their_way[i];
     run->n_on_their_way = kept;
     return keeps(run, ended.op, run->apart_offset[ended.op]);
 }
@@ -133,6 +135,7 @@ bool dtm_apart_read(dtm_run *run, const dtm_op_data *op, dtm_value value, int64_
             return refuse(run, op, "`%s` is read, but `%s` may have come in its place: that has been started", dtm_value_name(run->module, value),
                           dtm_value_name(run->module, w->result));
         if (!end(run, i)) return false;
+        i = run->n_on_their_way;
     }
     return true;
 }
@@ -149,6 +152,7 @@ bool dtm_apart_write(dtm_run *run, dtm_value value, size_t slot, int64_t begin, 
                                        : "`%s` is written over the operand of `%s`, which is on its way",
                           dtm_value_name(run->module, value), dtm_value_name(run->module, w->result));
         if (!end(run, i)) return false;
+        i = run->n_on_their_way;
     }
     return true;
 }

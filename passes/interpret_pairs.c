@@ -57,9 +57,10 @@ static bool step(dtm_run *run, strand *s) {
         f->at = 0;
         f->turn++;
         if (f->repeat) set_turn(run, f);
-        if (!f->repeat || f->turn == run->loops[run->op_loops[f->repeat]].copies) s->depth--;
+        bool ended = !f->repeat || f->turn == run->loops[run->op_loops[f->repeat]].copies;
+        if (ended) s->depth--;
         s->ended = !s->depth;
-        return true;
+        return ended || dtm_run_enter(run, f->region);
     }
     const dtm_op_data *data = &run->module->ops[op];
     if (data->kind != DTM_OP_REPEAT && s->takes != op && dtm_workspace_take(run, op, s->aside)) {
@@ -73,7 +74,7 @@ static bool step(dtm_run *run, strand *s) {
     if (!run->loops[run->op_loops[op]].copies) return true;
     if (!push(run, s, data->body, op)) return false;
     set_turn(run, &s->frames[s->depth - 1]);
-    return true;
+    return dtm_run_enter(run, data->body);
 }
 
 /* ---- what fills ---- */

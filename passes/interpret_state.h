@@ -112,7 +112,7 @@ typedef struct dtm_run {
     dtm_op *early;      /* [op]: the last of the collectives that are started when this unit is done, or 0 */
     dtm_op *early_next; /* [op]: another one that is started with it, or 0 */
     dtm_on_its_way *on_their_way; /* interpret_apart.c */
-    size_t n_on_their_way, cap_on_their_way;
+    size_t n_on_their_way, cap_on_their_way, n_starts;
     int64_t *apart_offset;        /* [op]: where the workspace of what is carried out apart lies */
     int64_t workspace;            /* where that of all others lies */
     bool last_call;               /* of the region or loop over microbatches now executed: sums over them are complete */
@@ -194,6 +194,8 @@ double *dtm_run_block(dtm_run *run, size_t slot, dtm_type type, int64_t rank);
 /* The slot of an operand, which must have been set; error: SIZE_MAX. */
 size_t dtm_run_operand_slot(dtm_run *run, const dtm_op_data *op, dtm_value value);
 
+/* Sets what a copy of a repeat begins with: carries, wherever they stand in its region. */
+bool dtm_run_enter(dtm_run *run, dtm_region region);
 /* An operator, and what starts when it is done. */
 bool dtm_run_unit(dtm_run *run, dtm_op op);
 
