@@ -11,8 +11,8 @@
  * References are indices into the plan's tables. Index 0 of `buffers`, `extents`, `sizes`, `loops` is "none".
  *
  * What the runtime does:
- *   load     coordinates of the rank; evaluates extents, then sizes; allocates arena_bytes, zeroed, and for each thread
- *            the greatest scratch any kernel instruction asks for; compares what the plan says (plan_hash.h) with the
+ *   load     coordinates of the rank; evaluates extents, then sizes; allocates arena_bytes (of the system's memory, which
+ *            is zeroed; of a device's it is not), and for each thread the greatest scratch any kernel instruction asks for; compares what the plan says (plan_hash.h) with the
  *            other ranks
  *   start    fills weights (init, or a file) and states; runs the first `n_start` instructions, once
  *   step     runs the other instructions; nothing is allocated

@@ -84,6 +84,7 @@ struct dtm_rank {
     bool later, last;    /* sums over microbatches have begun; this is the last microbatch that adds */
     bool in_timeline;
 
+    bool failed; /* the run, when the rank is unloaded */
     dtm_device *device; /* of a program for GPUs, whose address the arena is then; NULL: the CPU */
     char *arena;
     char *scratch; /* scratch_bytes for each thread */

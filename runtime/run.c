@@ -255,6 +255,7 @@ bool dtm_run_rank(dtm_comm *comm, void *argument, dtm_status *status) {
     bool ok = wanted_steps(&s, run->plan, run->options, status) &&
               dtm_rank_load(&s.rank, run->plan, run->options, comm, status) && prepare(&s, status) &&
               run_steps(&s, status) && finish(&s, status);
+    s.rank.failed = !ok;
     if (s.log) {
         dtm_status ignored = {0};
         dtm_log_close(s.log, &ignored);

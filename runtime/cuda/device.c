@@ -242,9 +242,9 @@ void dtm_device_close(dtm_rank *rank) {
     dtm_device *device = rank->device;
     if (!device) return;
     if (device->context) {
-        if (!device->lost) device->driver->CtxSynchronize();
         dtm_step_graph_free(device);
-        dtm_cuda_comms_close(rank);
+        dtm_cuda_comms_close(rank); /* which gives up what other ranks will not come to */
+        if (!device->lost) device->driver->CtxSynchronize();
         dtm_feed_free(device);
         dtm_device_products_free(device);
         dtm_device_kernels_free(device);
