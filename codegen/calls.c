@@ -1,19 +1,11 @@
 /* Small generated kernels around those of the library (kernels/cpu): they fill its sizes from z[] and call it. */
-#include "codegen/generator.h"
+#include "codegen/calls.h"
 #include "ir/fault.h"
 
 #include <math.h>
 #include <string.h>
 
-typedef struct caller {
-    dtm_generator *g;
-    dtm_op op;
-    const dtm_op_data *data;
-    dtm_size_list sizes;
-    dtm_text fill; /* statements that set s.field */
-} caller;
-
-static caller begin(dtm_generator *g, dtm_op op) {
+caller calls_begin(dtm_generator *g, dtm_op op) {
     return (caller){.g = g, .op = op, .data = dtm_op_get(g->module, op), .fill = {g->arena, NULL, 0, 0}};
 }
 
@@ -87,12 +79,7 @@ static void unpack_results(caller *c, const dtm_placed *placed) {
 
 /* ---- attention ---- */
 
-typedef struct roles {
-    dtm_dim keys, queries, width, v_width, heads, groups, batch, more[DTM_MAX_RANK];
-    int n_more; /* further dimensions of the batch: loops around the kernel */
-} roles;
-
-static roles roles_of(const caller *c) {
+roles calls_roles(const caller *c) {
     const dtm_attributes *x = &c->data->attributes;
     const dtm_type_data *q = type_of(c, c->data->operands[0]), *k = type_of(c, c->data->operands[1]),
                         *v = type_of(c, c->data->operands[2]);
@@ -121,7 +108,7 @@ static void set_strides(caller *c, const char *tensor, const dtm_type_data *type
     set_stride(c, dtm_arena_printf(arena, "%s.h", tensor), type, heads);
 }
 
-static void fill_attention(caller *c, const roles *r, const dtm_placed *placed, bool backward) {
+void calls_fill_attention(caller *c, const roles *r, const dtm_placed *placed, bool backward) {
     dtm_module *module = c->g->module;
     const dtm_attributes *x = &c->data->attributes;
     const dtm_type_data *q = placed[0].type, *k = placed[1].type, *v = placed[2].type;
@@ -168,23 +155,31 @@ static void write_outer(caller *c, const roles *r, const dtm_placed *placed, int
     }
 }
 
-static const char *outer_size(caller *c, const roles *r) {
+const char *calls_outer_size(caller *c, const roles *r) {
     const dtm_type_data *q = type_of(c, c->data->operands[0]);
     dtm_product product = dtm_product_one();
     for (int m = 0; m < r->n_more; m++) dtm_product_times(c->g, &product, q, dtm_type_dim_index(q, r->more[m]));
     return dtm_size_text(c->g, &c->sizes, &product);
 }
 
+double calls_attention_scale(const caller *c, const roles *r) {
+    double scale = c->data->attributes.number[DTM_ATTENTION_SCALE];
+    return scale == 0 ? 1 / sqrt((double)c->g->module->dims[r->width].size) : scale;
+}
+
 void dtm_lower_attention(dtm_generator *g, dtm_op op) {
-    caller c = begin(g, op);
+    caller c = calls_begin(g, op);
     bool backward = c.data->kind == DTM_OP_ATTENTION_BACKWARD;
+    if (g->cuda) {
+        dtm_cuda_attention(&c, backward);
+        return;
+    }
     dtm_placed placed[9];
     int count = place_all(&c, placed);
-    roles r = roles_of(&c);
-    fill_attention(&c, &r, placed, backward);
-    double scale = c.data->attributes.number[DTM_ATTENTION_SCALE];
-    if (scale == 0) scale = 1 / sqrt((double)g->module->dims[r.width].size);
-    const char *name = backward ? "dtm_attention_backward" : "dtm_attention_forward", *outer = outer_size(&c, &r);
+    roles r = calls_roles(&c);
+    calls_fill_attention(&c, &r, placed, backward);
+    double scale = calls_attention_scale(&c, &r);
+    const char *name = backward ? "dtm_attention_backward" : "dtm_attention_forward", *outer = calls_outer_size(&c, &r);
     dtm_text pointers = {g->arena, NULL, 0, 0}, text = {g->arena, NULL, 0, 0};
     write_outer(&c, &r, placed, count, &pointers);
     dtm_text_printf(&text, "static dtm_attention_sizes @_sizes(const int64_t *z) {\n    dtm_attention_sizes s = {0};\n    (void)z;\n");
@@ -239,25 +234,30 @@ static bool changes_in_time(const dtm_generator *g, const dtm_type_data *x, int 
     return false;
 }
 
-/* Made once, before the first step: the instruction goes to the beginning of the plan. */
-static void emit_table(dtm_generator *g, dtm_op op, uint32_t table, int64_t part) {
-    caller c = begin(g, op);
-    const dtm_type_data *x = type_of(&c, c.data->operands[0]);
-    int at = dtm_type_dim_index(x, c.data->attributes.at);
+static uint32_t table_kernel(caller *c, const dtm_type_data *x, int at, int64_t part) {
+    dtm_generator *g = c->g;
     dtm_text text = {g->arena, NULL, 0, 0};
-    const char *positions = dtm_dim_size_text(g, &c.sizes, x, at), *first = dtm_fault(15) ? "0" : dtm_dim_begin_text(g, &c.sizes, x, at);
+    const char *positions = dtm_dim_size_text(g, &c->sizes, x, at), *first = dtm_fault(15) ? "0" : dtm_dim_begin_text(g, &c->sizes, x, at);
     dtm_text_printf(&text, "static int64_t @_extent(const int64_t *z) {\n    (void)z;\n    return %s;\n}\n"
                            "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n"
                            "static void @(const dtm_kernel_args *a, int64_t begin, int64_t end) {\n"
                            "    float *const table = a->buffers[0];\n    const int64_t *const z = a->sizes;\n    (void)z;\n"
                            "    for (int64_t i = 0; i < %lld; i++) {\n", positions, (long long)(part / 2));
-    write_frequency(c.data->attributes.number, part, &text);
+    write_frequency(c->data->attributes.number, part, &text);
     dtm_text_printf(&text, "        for (int64_t p = begin; p < end; p++) {\n"
                            "            const double angle = (double)(%s + p) * frequency;\n"
                            "            table[p * %lld + i] = (float)cos(angle);\n"
                            "            table[p * %lld + %lld + i] = (float)sin(angle);\n        }\n    }\n}\n",
                     first, (long long)part, (long long)part, (long long)(part / 2));
-    uint32_t kernel = dtm_kernel_index(g, "rope_table", text.data);
+    return dtm_kernel_index(g, "rope_table", text.data);
+}
+
+/* Made once, before the first step: the instruction goes to the beginning of the plan. */
+static void emit_table(dtm_generator *g, dtm_op op, uint32_t table, int64_t part) {
+    caller c = calls_begin(g, op);
+    const dtm_type_data *x = type_of(&c, c.data->operands[0]);
+    int at = dtm_type_dim_index(x, c.data->attributes.at);
+    uint32_t kernel = g->cuda ? dtm_cuda_rope_table(&c, at, part) : table_kernel(&c, x, at, part);
     dtm_emit_launch(g, op, DTM_PLAN_HOST, kernel, &table, 1, c.sizes.items, c.sizes.count);
     if (changes_in_time(g, x, at)) return;
     dtm_plan_instruction made = g->instructions[--g->n_instructions];
@@ -266,19 +266,32 @@ static void emit_table(dtm_generator *g, dtm_op op, uint32_t table, int64_t part
     DTM_PUSH(g->arena, g->start, g->n_start, g->cap_start, made);
 }
 
-void dtm_lower_rope(dtm_generator *g, dtm_op op) {
-    caller c = begin(g, op);
-    const dtm_attributes *attributes = &c.data->attributes;
-    dtm_placed placed[9];
-    place_all(&c, placed);
-    const dtm_type_data *x = placed[0].type;
-    int at = dtm_type_dim_index(x, attributes->at), last = x->rank - 1;
-    int64_t part = (int64_t)attributes->number[DTM_ROPE_PART], width = g->module->dims[attributes->over[0]].size;
-    if (!part) part = width;
+/* The buffer of the table, and what makes it, where this is the first that uses it. */
+static uint32_t table_of(dtm_generator *g, dtm_op op, int64_t part) {
+    const dtm_op_data *data = dtm_op_get(g->module, op);
+    const dtm_type_data *x = dtm_value_type(g->module, data->operands[0]);
+    int at = dtm_type_dim_index(x, data->attributes.at);
     bool first = false;
     int64_t offset = dtm_rope_table_offset(g->module, op, &first) + g->workspace_bytes;
     uint32_t table = dtm_buffer_workspace(g, "rope.table", DTM_PLAN_F32, offset, dtm_block_max(g->module, x, at) * part);
     if (first || changes_in_time(g, x, at)) emit_table(g, op, table, part);
+    return table;
+}
+
+void dtm_lower_rope(dtm_generator *g, dtm_op op) {
+    caller c = calls_begin(g, op);
+    const dtm_attributes *attributes = &c.data->attributes;
+    int64_t part = (int64_t)attributes->number[DTM_ROPE_PART], width = g->module->dims[attributes->over[0]].size;
+    if (!part) part = width;
+    uint32_t table = table_of(g, op, part);
+    if (g->cuda) {
+        dtm_cuda_rope(&c, part, table);
+        return;
+    }
+    dtm_placed placed[9];
+    place_all(&c, placed);
+    const dtm_type_data *x = placed[0].type;
+    int at = dtm_type_dim_index(x, attributes->at), last = x->rank - 1;
     dtm_product batch = dtm_product_one(), heads = dtm_product_one();
     for (int i = 0; i < at; i++) dtm_product_times(g, &batch, x, i);
     for (int i = at + 1; i < last; i++) dtm_product_times(g, &heads, x, i);

@@ -9,6 +9,8 @@
 #ifndef DTM_CUDA_ENTRY
 #define DTM_CUDA_ENTRY
 
+#pragma nv_diag_suppress 177, 550 /* what a text that dtmc writes has no use for */
+
 template <int buffers, int sizes> struct dtm_tuple {
     void *b[buffers];
     void *scratch; /* NULL: none was asked for */

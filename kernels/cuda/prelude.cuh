@@ -105,6 +105,12 @@ template <> struct dtm_access<2> {
     static __device__ __forceinline__ void store(void *to, const void *from) { *(dtm_u16 *)to = *(const dtm_u16 *)from; }
 };
 
+template <> struct dtm_access<1> {
+    static __device__ __forceinline__ void load(void *to, const void *from) { *(unsigned char *)to = *(const unsigned char *)from; }
+    static __device__ __forceinline__ void load_once(void *to, const void *from) { load(to, from); }
+    static __device__ __forceinline__ void store(void *to, const void *from) { *(unsigned char *)to = *(const unsigned char *)from; }
+};
+
 /* N elements from `from` on as f32. */
 template <int N, class T> DTM_DEVICE void dtm_load(float out[N], const T *from) {
     dtm_vector<T, N> v;

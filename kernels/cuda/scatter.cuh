@@ -1,4 +1,4 @@
-/* The gradient of rows taken from a table: out[r] = the sum of dy over the tokens whose id is r + first, in the order of the tokens.
+/* The gradient of rows taken from a table: out[r] = the sum of dy over the tokens whose row is r, in the order of the tokens.
  * Nothing is atomic, any number of tokens may have one id, and the sums are the same bits in every run. Two launches:
  *
  *     order   one block: rows of the tokens, and the tokens, sorted by row; tokens of a row keep their order. In scratch.
@@ -47,14 +47,14 @@ template <int bits, int threads> struct dtm_scatter {
         }
     }
 
-    /* id_at(token): its id. One block. */
-    template <class Id> static __device__ __forceinline__ void order(dtm_i64 tokens, dtm_i64 rows, dtm_i64 first, void *scratch, const Id &id_at) {
+    /* row_at(token): its row, of so many; any other number: it is not held. One block. */
+    template <class Row> static __device__ __forceinline__ void order(dtm_i64 tokens, dtm_i64 rows, void *scratch, const Row &row_at) {
         __shared__ dtm_u32 counts[digits * threads];
         dtm_i64 begin = tokens * threadIdx.x / threads, end = tokens * (threadIdx.x + 1) / threads;
         dtm_u32 *from = rows_at(scratch, tokens, 0);
 #pragma unroll 1
         for (dtm_i64 t = begin; t < end; t++) {
-            dtm_i64 row = (dtm_i64)id_at(t) - first;
+            dtm_i64 row = row_at(t);
             from[t] = (dtm_u32)(row >= 0 && row < rows ? row : rows);
             from[tokens + t] = (dtm_u32)t;
         }
@@ -92,29 +92,28 @@ template <int bits, int threads> struct dtm_scatter {
         return low;
     }
 
-    /* place(v): of vector v of `out` the row, and where in it; dy_at(token, where): where in dy that is, of a token; out_at(row,
-     * where) likewise. Offsets in elements. */
-    template <int W, class D, class T, class Place, class From, class To>
+    /* place(v, row, from, to): of vector v of `out` its row, and where it lies in out and, but for the token, in dy; dy_at(token):
+     * what the token adds to that. Offsets in elements. */
+    template <int W, class D, class T, class Place, class From>
     static __device__ __forceinline__ void sum(dtm_i64 tokens, const void *scratch, const D *dy, T *out, dtm_i64 vectors, const Place &place,
-                                               const From &dy_at, const To &out_at) {
+                                               const From &dy_at) {
         dtm_i64 v = (dtm_i64)blockIdx.x * blockDim.x + threadIdx.x;
         if (v >= vectors) return;
         const dtm_u32 *sorted = rows_at((void *)scratch, tokens, passes);
-        dtm_i64 row, where;
-        place(v, row, where);
+        dtm_i64 row, from, to;
+        place(v, row, from, to);
         dtm_i64 begin = find(sorted, tokens, row), end = find(sorted, tokens, row + 1);
         float sums[W] = {};
 #pragma unroll 4
         for (dtm_i64 i = begin; i < end; i++) {
             float x[W];
-            dtm_load<W>(x, dy + dy_at((dtm_i64)sorted[tokens + i], where));
+            dtm_load<W>(x, dy + from + dy_at((dtm_i64)sorted[tokens + i]));
 #pragma unroll
             for (int w = 0; w < W; w++) sums[w] += x[w];
         }
         constexpr int each = sizeof(T) * W > 16 ? 16 / sizeof(T) : W;
-        out += out_at(row, where);
 #pragma unroll
-        for (int w = 0; w < W; w += each) dtm_store<each>(out + w, sums + w);
+        for (int w = 0; w < W; w += each) dtm_store<each>(out + to + w, sums + w);
     }
 };
 

@@ -201,6 +201,7 @@ static int add_used(used *all, int *count, used u) {
 }
 
 static void fill(const used *u) {
+    if (!strcmp(u->buffer->name, "rope.table")) return; /* made by the launch before */
     if (!strcmp(u->buffer->name, "step")) {
         const uint64_t state[2] = {SEED, 1};
         memcpy(u->at, state, sizeof state);
@@ -295,7 +296,7 @@ static void launch(tested *p, const dtm_plan_instruction *at, const int64_t *num
                 bool read_only = k->read_only >> i & 1;
                 u.writes = !read_only && strcmp(b->name, "step") != 0;
                 u.reads = !u.writes;
-                if ((!u.tensor && strcmp(b->name, "step") != 0) || (u.tensor && u.tensor->elements != u.elements)) {
+                if ((!u.tensor && strcmp(b->name, "step") != 0 && strcmp(b->name, "rope.table") != 0) || (u.tensor && u.tensor->elements != u.elements)) {
                     printf("%s: %s of %s is not run: %s is not the interpreter's\n", p->path, k->name, at->name, b->name);
                     p->skipped++;
                     return;
@@ -321,7 +322,7 @@ static void launch(tested *p, const dtm_plan_instruction *at, const int64_t *num
     bool good = run_launches(p, k, (const int64_t(*)[16])z, scratch, scratch_bytes, params, bytes, tuples, all, count, &error, (uint64_t)(at - p->plan->instructions));
     check(good, __LINE__, k->name, p->path);
     for (int i = 0; good && i < count; i++)
-        if (all[i].writes) compare(p, at, &all[i]);
+        if (all[i].writes && all[i].tensor) compare(p, at, &all[i]);
     CHECK(error == DTM_KERNEL_OK);
     for (int t = 0; t < tuples; t++) free(scratch[t]);
     p->launched++;

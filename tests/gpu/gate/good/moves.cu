@@ -22,22 +22,22 @@ DTM_ENTRY(gather_f32, 256, 3, 4, 2) {
 /* z: tokens, rows, first. dy[tokens, 24], out[rows, 24] */
 DTM_ENTRY(scatter_order, 512, 3, 3, 2) {
     const auto &t = p.t[blockIdx.y];
-    dtm_scatter<10, 512>::order(t.z[0], t.z[1], t.z[2], t.scratch, [&](dtm_i64 token) { return ((const int *)t.b[0])[token]; });
+    dtm_scatter<10, 512>::order(t.z[0], t.z[1], t.scratch, [&](dtm_i64 token) { return ((const int *)t.b[0])[token] - t.z[2]; });
 }
 DTM_ENTRY(scatter_bf16, 256, 3, 3, 2) {
     const auto &t = p.t[blockIdx.y];
     dtm_scatter<10, 512>::sum<8>(t.z[0], t.scratch, (const dtm_bf16 *)t.b[1], (float *)t.b[2], t.z[1] * 3,
-                                 [](dtm_i64 v, dtm_i64 &row, dtm_i64 &where) { row = v / 3, where = v % 3 * 8; },
-                                 [](dtm_i64 token, dtm_i64 where) { return token * 24 + where; },
-                                 [](dtm_i64 row, dtm_i64 where) { return row * 24 + where; });
+                                 [](dtm_i64 v, dtm_i64 &row, dtm_i64 &from, dtm_i64 &to) { row = v / 3, from = v % 3 * 8, to = v * 8; },
+                                 [](dtm_i64 token) { return token * 24; });
 }
 /* dy[7, tokens, 5], out[7, rows, 5] */
 DTM_ENTRY(scatter_f32, 256, 3, 3, 2) {
     const auto &t = p.t[blockIdx.y];
     dtm_scatter<10, 512>::sum<1>(t.z[0], t.scratch, (const float *)t.b[1], (float *)t.b[2], 7 * t.z[1] * 5,
-                                 [&](dtm_i64 v, dtm_i64 &row, dtm_i64 &where) { row = v / 5 % t.z[1], where = v % 5 + v / 5 / t.z[1] * 5; },
-                                 [&](dtm_i64 token, dtm_i64 where) { return (where / 5 * t.z[0] + token) * 5 + where % 5; },
-                                 [&](dtm_i64 row, dtm_i64 where) { return (where / 5 * t.z[1] + row) * 5 + where % 5; });
+                                 [&](dtm_i64 v, dtm_i64 &row, dtm_i64 &from, dtm_i64 &to) {
+                                     row = v / 5 % t.z[1], from = v / 5 / t.z[1] * t.z[0] * 5 + v % 5, to = v;
+                                 },
+                                 [&](dtm_i64 token) { return token * 5; });
 }
 
 /* z: positions, first. */
