@@ -103,6 +103,7 @@ static void print_train(const dtm_plan *plan) {
 
 void dtm_info_print(const dtm_plan *plan) {
     printf("program      %s\n", plan->program);
+    if (plan->cuda) printf("target       cuda, %u kernels\n", plan->n_cuda);
     print_mesh(plan);
     printf("parameters   %lld", (long long)dtm_parameters(plan));
     if (frozen_parameters(plan)) printf(", of which %lld are not trained", (long long)frozen_parameters(plan));
@@ -220,6 +221,7 @@ static void put_program(dtm_json_writer *w, const dtm_plan *plan) {
     snprintf(source, sizeof source, "%016llx", (unsigned long long)plan->source);
     put_string(w, "source", source);
     put_string(w, "plan", plan->hash);
+    if (plan->cuda) put_string(w, "target", "cuda");
     put_mesh(w, plan);
     put_whole(w, "parameters", dtm_parameters(plan));
     put_string(w, "compiler", compiler_of(plan));

@@ -237,7 +237,14 @@ static bool finish(session *s, dtm_status *status) {
 
 /* ---- the run ---- */
 
+/* What is for GPUs is not passed over by a program for CPUs. */
+static bool fits_target(const dtm_plan *plan, const dtm_options *options, dtm_status *status) {
+    const char *flag = options->cuda_libs ? "--cuda-libs" : options->cache ? "--cache" : options->no_graph ? "--no-graph" : options->generated_products ? "--generated-products" : NULL;
+    return plan->cuda || !flag || dtm_status_fail(status, "%s is for programs that run on GPUs: this one was built for CPUs, without --target cuda", flag);
+}
+
 static bool wanted_steps(session *s, const dtm_plan *plan, const dtm_options *options, dtm_status *status) {
+    if (!fits_target(plan, options, status)) return false;
     s->rank.forward_only = options->command == DTM_COMMAND_EVAL;
     s->steps = options->steps;
     if (s->rank.forward_only) return true;
