@@ -73,7 +73,9 @@ struct world {
     uint64_t area; /* bytes */
     uint64_t epoch; /* how often anything went on */
     double moved;   /* when it did last */
-    uint64_t stuck[MAX_RANKS]; /* epoch + 1 at which nothing of the rank could go on, and its host waits */
+    /* The epoch, from 1, at which nothing of the rank could go on, and its host waits; that it was so once, and when. */
+    uint64_t stuck[MAX_RANKS], idle_since[MAX_RANKS];
+    double idle_from[MAX_RANKS];
     unsigned long long devices[MAX_RANKS];
     int ctas[MAX_RANKS]; /* occupied */
     uint64_t launches[MAX_RANKS]; /* that were begun, for injected faults */

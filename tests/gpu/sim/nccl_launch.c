@@ -249,15 +249,24 @@ static bool go_on_with_messages(struct world *w, struct ncclComm *comm, struct r
 
 /* ---- what keeps it ---- */
 
+static const double CONFIRMED = 0.1; /* seconds */
+
 static bool is_place(int rank, uint64_t launch, const struct ncclComm *comm, const struct run *r) {
     return rank == comm->world_rank && r->of_rank >= launch;
 }
 
-/* Nothing goes on, anywhere, and never will. */
+/* Nothing goes on, anywhere, and never will. That a rank is idle may have been so a moment ago, before something went on: it has to be
+ * so again a while later. */
 static void look_for_deadlock(struct world *w, const struct ncclComm *comm, bool idle) {
     bool all = true, injected = nccl_settings.absent_rank >= 0 || nccl_settings.remote_rank >= 0;
-    if (idle) w->stuck[comm->world_rank] = w->epoch + 1;
-    for (int r = 0; r < w->n; r++) all = all && w->stuck[r] == w->epoch + 1;
+    int own = comm->world_rank;
+    if (idle && w->idle_since[own] != w->epoch) {
+        w->idle_since[own] = w->epoch;
+        w->idle_from[own] = nccl_now();
+    } else if (idle && nccl_now() - w->idle_from[own] > CONFIRMED) {
+        w->stuck[own] = w->epoch;
+    }
+    for (int r = 0; r < w->n; r++) all = all && w->stuck[r] == w->epoch;
     bool late = nccl_now() - w->moved > nccl_settings.patience;
     if (injected || !(all || late)) return;
     char graph[WHY - 200] = "";
