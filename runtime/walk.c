@@ -344,6 +344,7 @@ bool dtm_rank_start(dtm_rank *rank, dtm_status *status) {
 }
 
 static bool walk_step(dtm_rank *rank, dtm_status *status) {
+    if (rank->device) dtm_cuda_comms_walk(rank);
     return run(rank, rank->plan->n_start, rank->plan->n_instructions, status) && dtm_wait_events(rank, status);
 }
 

@@ -85,7 +85,7 @@ static bool wait_watching(dtm_rank *rank, dtm_cu_event event, const char *doing,
         looked = time;
         if (dtm_comm_is_lost(rank->comm)) return dtm_status_echo(status);
         if (device->watch && !device->watch(rank, status)) return false;
-        if (deadline > 0 && time - begin > deadline)
+        if (deadline > 0 && time - begin > deadline + 1) /* what goes between ranks, which the watch knows better, comes first */
             return dtm_status_fail(status, "rank %d, device %d (%s): %s has not ended in %.0f s: the device, or another rank, hangs", device->rank, device->ordinal,
                                    device->name, doing, deadline);
     }
@@ -242,9 +242,10 @@ void dtm_device_close(dtm_rank *rank) {
     dtm_device *device = rank->device;
     if (!device) return;
     if (device->context) {
-        dtm_step_graph_free(device);
-        dtm_cuda_comms_close(rank); /* which gives up what other ranks will not come to */
+        dtm_cuda_comms_stop(rank); /* gives up what other ranks will not come to */
         if (!device->lost) device->driver->CtxSynchronize();
+        dtm_step_graph_free(device);
+        dtm_cuda_comms_close(rank);
         dtm_feed_free(device);
         dtm_device_products_free(device);
         dtm_device_kernels_free(device);

@@ -1,29 +1,43 @@
 #include "runtime/cuda/nccl.h"
 
-#include "ir/fault.h"
 #include "runtime/cuda/device.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Blocks of a communicator: a share of the multiprocessors each, no more than NCCL has a use for. */
 enum { SHARE = 8, MOST_BLOCKS = 16, MOST_MESSAGE_BLOCKS = 4 };
 
-/* A communicator and its stream. */
+/* What the channel carries out: that the watch may name it. */
+typedef struct carried {
+    uint32_t instruction;
+    int64_t microbatch; /* -1: of none */
+} carried;
+
+/* A communicator and its stream. Its operations are numbered from 1 in a walk through the plan, and again in the next; a graph keeps the
+ * numbers. The stream itself writes to the host's memory which one it begins and which one it has ended. */
 typedef struct channel {
     dtm_nccl_comm comm;
     dtm_cu_stream stream;
     char name[64];
     int blocks;
+    int *ranks, n_ranks; /* of the world */
+    carried *carried;
+    uint32_t n_carried, cap_carried;
+    volatile uint32_t *stamps; /* begun, ended */
+    uint32_t seen[2]; /* when the watch looked last, and since when they are so */
+    double since;
 } channel;
 
-typedef struct link {
+typedef struct way {
     uint32_t from, to; /* coordinates on the pipeline's axis */
     bool backward;
     channel *channel; /* NULL: of other ranks */
-} link;
+} way;
 
 /* What an instruction has. */
 typedef struct use {
@@ -45,14 +59,22 @@ struct dtm_cuda_comms {
     int version, blocks; /* blocks: for collectives together */
     channel *channels;
     size_t n_channels;
-    link *links;
+    way *links;
     size_t n_links;
     use *uses;
     dtm_cu_event *events;
     flight *flights;
     size_t n_flights;
     dtm_cu_event ready; /* of compute, recorded and waited for at once */
+    uint32_t *stamps; /* of all channels; stamps_at: for the device */
+    dtm_cu_pointer stamps_at;
+    bool aborted;
+    dtm_status failure; /* what the watch found */
+    int rank;
+    struct dtm_cuda_comms *next; /* of this process, with --local */
 };
+
+enum { ABORT_SECONDS = 10 };
 
 static double now(void) {
     struct timespec time;
@@ -67,8 +89,8 @@ static void pause_briefly(void) { nanosleep(&(struct timespec){.tv_nsec = 20000}
 static bool fail_nccl(dtm_rank *rank, dtm_nccl_comm comm, int result, const char *what, const char *on, dtm_status *status) {
     const dtm_nccl *nccl = rank->device->comms->nccl;
     const char *text = nccl->GetErrorString(result), *last = nccl->GetLastError(comm);
-    return dtm_status_fail(status, "rank %d, device %d (%s): %s on %s: NCCL: %s (error %d)%s%s", rank->device->rank, rank->device->ordinal,
-                           rank->device->name, what, on, text ? text : "?", result, last && *last ? ": " : "", last && *last ? last : "");
+    return dtm_status_fail(status, "rank %d, device %d (%s): %s%s%s: NCCL: %s (error %d)%s%s", rank->device->rank, rank->device->ordinal,
+                           rank->device->name, what, on ? " on " : "", on ? on : "", text ? text : "?", result, last && *last ? ": " : "", last && *last ? last : "");
 }
 
 /* Until the communicator has done what it was told; then a call's work is on its stream. */
@@ -106,6 +128,130 @@ static bool check(dtm_rank *rank, uint32_t instruction, dtm_cu_result result, dt
     if (result == DTM_CU_SUCCESS) return true;
     say_operation(rank, instruction, what, sizeof what);
     return dtm_device_check(rank->device, result, status, "%s", what);
+}
+
+/* ---- the watch ---- */
+
+/* Those of this process: with --local all ranks', so that one can tell who has come. */
+static pthread_mutex_t watched_lock = PTHREAD_MUTEX_INITIALIZER;
+static dtm_cuda_comms *watched;
+
+static const channel *channel_at(const dtm_cuda_comms *comms, const channel *like) {
+    for (size_t c = 0; c < comms->n_channels; c++) {
+        const channel *other = &comms->channels[c];
+        if (!strcmp(other->name, like->name) && other->n_ranks == like->n_ranks && !memcmp(other->ranks, like->ranks, (size_t)like->n_ranks * sizeof(int)))
+            return other;
+    }
+    return NULL;
+}
+
+/* "; arrived: 0, 2; that did not: 1" of the ranks of this process; nothing where others have them. */
+static void say_arrived(const channel *c, uint32_t number, char *out, size_t size) {
+    char come[200] = "", missing[200] = "";
+    int known = 0;
+    pthread_mutex_lock(&watched_lock);
+    for (int r = 0; r < c->n_ranks; r++) {
+        const dtm_cuda_comms *comms = watched;
+        while (comms && comms->rank != c->ranks[r]) comms = comms->next;
+        const channel *other = comms ? channel_at(comms, c) : NULL;
+        if (!other) continue;
+        char *list = other->stamps[0] == number ? come : missing;
+        size_t length = strlen(list);
+        snprintf(list + length, 200 - length, "%s%d", length ? ", " : "", c->ranks[r]);
+        known++;
+    }
+    pthread_mutex_unlock(&watched_lock);
+    *out = 0;
+    if (known > 1) snprintf(out, size, "; arrived: %s; that did not: %s", come, missing[0] ? missing : "none");
+}
+
+/* "all_reduce of x (line 12), microbatch 3 on tp (ranks 0, 1), operation 7 there of step 2" */
+static void say_carried(const dtm_rank *rank, const channel *c, uint32_t number, char *out, size_t size) {
+    char what[160] = "an operation", microbatch[40] = "", ranks[120] = "";
+    if (number > 0 && number <= c->n_carried) {
+        const carried *at = &c->carried[number - 1];
+        say_operation(rank, at->instruction, what, sizeof what);
+        if (at->microbatch >= 0) snprintf(microbatch, sizeof microbatch, ", microbatch %lld", (long long)at->microbatch);
+    }
+    for (int r = 0; r < c->n_ranks && r < 16; r++) {
+        size_t length = strlen(ranks);
+        snprintf(ranks + length, sizeof ranks - length, "%s%d", length ? ", " : "", c->ranks[r]);
+    }
+    snprintf(out, size, "%s%s on %s (ranks %s%s), operation %u there", what, microbatch, c->name, ranks, c->n_ranks > 16 ? ", .." : "", number);
+}
+
+static bool watch_channel(dtm_rank *rank, channel *c, double deadline, dtm_status *status) {
+    const dtm_nccl *nccl = rank->device->comms->nccl;
+    uint32_t begun = c->stamps[0], ended = c->stamps[1];
+    char what[500], arrived[440];
+    int error = DTM_NCCL_SUCCESS, asked = nccl->CommGetAsyncError(c->comm, &error);
+    if (asked != DTM_NCCL_SUCCESS) error = asked;
+    say_carried(rank, c, begun != ended ? begun : ended + 1, what, sizeof what);
+    if (error != DTM_NCCL_SUCCESS && error != DTM_NCCL_IN_PROGRESS) return fail_nccl(rank, c->comm, error, what, NULL, status);
+    double time = now();
+    if (begun == ended || c->seen[0] != begun || c->seen[1] != ended) {
+        c->seen[0] = begun;
+        c->seen[1] = ended;
+        c->since = time;
+    }
+    if (deadline <= 0 || time - c->since <= deadline) return true;
+    say_arrived(c, begun, arrived, sizeof arrived);
+    return dtm_status_fail(status, "rank %d, device %d (%s): hang: %s, has not ended for %.3g seconds%s", rank->device->rank, rank->device->ordinal,
+                           rank->device->name, what, deadline, arrived);
+}
+
+static bool watch(dtm_rank *rank, dtm_status *status) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    double deadline = rank->options->deadline_given ? rank->options->deadline : 600;
+    bool ok = true;
+    for (size_t c = 0; ok && c < comms->n_channels; c++) ok = watch_channel(rank, &comms->channels[c], deadline, status);
+    if (!ok && !comms->failure.failed) comms->failure = *status;
+    return ok;
+}
+
+static void begin_watch(dtm_rank *rank) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    pthread_mutex_lock(&watched_lock);
+    comms->next = watched;
+    watched = comms;
+    pthread_mutex_unlock(&watched_lock);
+    rank->device->watch = watch;
+}
+
+static void end_watch(dtm_cuda_comms *comms) {
+    pthread_mutex_lock(&watched_lock);
+    dtm_cuda_comms **at = &watched;
+    while (*at && *at != comms) at = &(*at)->next;
+    if (*at) *at = comms->next;
+    pthread_mutex_unlock(&watched_lock);
+}
+
+void dtm_cuda_comms_walk(dtm_rank *rank) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    for (size_t c = 0; comms && c < comms->n_channels; c++) comms->channels[c].n_carried = 0;
+}
+
+static bool stamp(dtm_rank *rank, uint32_t instruction, const channel *c, int which, dtm_status *status) {
+    const dtm_cuda_comms *comms = rank->device->comms;
+    dtm_cu_pointer at = comms->stamps_at + (dtm_cu_pointer)((const char *)&c->stamps[which] - (const char *)comms->stamps);
+    return check(rank, instruction, rank->device->driver->StreamWriteValue32(c->stream, at, c->n_carried, 0), status);
+}
+
+/* What the channel is given next; memory grows in the first walk alone. */
+static bool begin_carrying(dtm_rank *rank, uint32_t instruction, channel *c, dtm_status *status) {
+    if (c->n_carried == c->cap_carried) {
+        uint32_t more = 2 * c->cap_carried + 16;
+        carried *moved = realloc(c->carried, more * sizeof *moved);
+        if (!moved) return dtm_status_fail(status, "out of memory for what goes between ranks");
+        c->carried = moved;
+        c->cap_carried = more;
+    }
+    c->carried[c->n_carried++] = (carried){instruction, rank->plan->microbatches > 1 ? rank->microbatch : -1};
+    return stamp(rank, instruction, c, 0, status);
+}
+
+static bool end_carrying(dtm_rank *rank, uint32_t instruction, const channel *c, dtm_cu_event done, dtm_status *status) {
+    return stamp(rank, instruction, c, 1, status) && check(rank, instruction, rank->device->driver->EventRecord(done, c->stream), status);
 }
 
 /* ---- communicators ---- */
@@ -152,10 +298,19 @@ static bool split(dtm_rank *rank, const char *name, int color, int key, int bloc
     } else if (settle(rank, c->comm, result, "a communicator", name, status) && dtm_device_stream(rank->device, true, &c->stream, status)) {
         snprintf(c->name, sizeof c->name, "%s", name);
         c->blocks = blocks;
+        c->stamps = &comms->stamps[2 * comms->n_channels];
         comms->n_channels++;
         *out = c;
     }
     return dtm_comm_agree(rank->comm, status);
+}
+
+static bool add_rank(channel *c, int rank, dtm_status *status) {
+    int *more = realloc(c->ranks, (size_t)(c->n_ranks + 1) * sizeof *more);
+    if (!more) return dtm_status_fail(status, "out of memory for communicators");
+    c->ranks = more;
+    c->ranks[c->n_ranks++] = rank;
+    return true;
 }
 
 static int blocks_of(const dtm_device *device, int most) {
@@ -172,13 +327,14 @@ static bool make_groups(dtm_rank *rank, channel **of_group, dtm_status *status) 
         bool takes_part = group && dtm_group_members(group) > 1;
         ok = split(rank, takes_part ? dtm_group_name(group) : "others", takes_part ? dtm_group_rank(group, 0) : DTM_NCCL_NO_COLOR,
                    takes_part ? dtm_group_index(group) : 0, blocks, &of_group[g], status);
+        for (int m = 0; ok && takes_part && m < dtm_group_members(group); m++) ok = add_rank(of_group[g], dtm_group_rank(group, m), status);
     }
     return ok;
 }
 
 /* ---- links ---- */
 
-static link *find_link(dtm_cuda_comms *comms, uint32_t from, uint32_t to, bool backward) {
+static way *find_link(dtm_cuda_comms *comms, uint32_t from, uint32_t to, bool backward) {
     for (size_t l = 0; l < comms->n_links; l++)
         if (comms->links[l].from == from && comms->links[l].to == to && comms->links[l].backward == backward) return &comms->links[l];
     return NULL;
@@ -195,7 +351,7 @@ static bool list_links(dtm_rank *rank, dtm_status *status) {
                 const dtm_plan_message *m = &plan->instructions[i].message;
                 if (plan->instructions[i].kind != DTM_PLAN_SEND) continue;
                 if (counts) most++;
-                else if (!find_link(comms, s, m->peer, m->backward)) comms->links[comms->n_links++] = (link){s, m->peer, m->backward, NULL};
+                else if (!find_link(comms, s, m->peer, m->backward)) comms->links[comms->n_links++] = (way){s, m->peer, m->backward, NULL};
             }
         }
         if (counts) comms->links = calloc(most + 1, sizeof *comms->links);
@@ -209,14 +365,17 @@ static bool make_links(dtm_rank *rank, dtm_status *status) {
     int blocks = blocks_of(rank->device, MOST_MESSAGE_BLOCKS);
     bool ok = true;
     for (size_t l = 0; ok && l < comms->n_links; l++) {
-        link *at = &comms->links[l];
+        way *at = &comms->links[l];
         char name[64];
         uint32_t own = (uint32_t)rank->coordinates[rank->plan->stage_axis];
         bool takes_part = own == at->from || own == at->to;
         snprintf(name, sizeof name, "%s %u>%u%s", rank->plan->axes[rank->plan->stage_axis].name, at->from, at->to, at->backward ? " back" : "");
         ok = split(rank, name, takes_part ? dtm_group_rank(rank->forward, (int)at->from) : DTM_NCCL_NO_COLOR, own == at->to, blocks, &at->channel,
                    status);
-        if (ok && at->channel) comms->blocks -= blocks;
+        if (!ok || !at->channel) continue;
+        comms->blocks -= blocks;
+        ok = add_rank(at->channel, dtm_group_rank(rank->forward, (int)at->from), status) &&
+             add_rank(at->channel, dtm_group_rank(rank->forward, (int)at->to), status);
     }
     if (comms->blocks < 1) comms->blocks = 1; /* one collective at a time */
     return ok;
@@ -254,7 +413,7 @@ static bool make_uses(dtm_rank *rank, channel *const *of_group, dtm_status *stat
             ok = !u->channel || make_events(rank, u, 1, status);
         } else if (sends || at->kind == DTM_PLAN_RECEIVE) {
             uint32_t peer = at->message.peer;
-            link *l = find_link(comms, sends ? own : peer, sends ? peer : own, at->message.backward);
+            way *l = find_link(comms, sends ? own : peer, sends ? peer : own, at->message.backward);
             if (!l) return dtm_status_fail(status, "`%s` comes from a rank that does not send it", at->name);
             u->channel = l->channel;
             u->peer = sends;
@@ -262,6 +421,19 @@ static bool make_uses(dtm_rank *rank, channel *const *of_group, dtm_status *stat
         }
     }
     return ok;
+}
+
+static bool make_stamps(dtm_rank *rank, size_t channels, dtm_status *status) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    const dtm_driver *driver = rank->device->driver;
+    void *at = NULL;
+    dtm_cu_pointer on_device = 0;
+    dtm_cu_result result = driver->MemHostAlloc(&at, 2 * channels * sizeof(uint32_t), DTM_CU_HOST_PORTABLE | DTM_CU_HOST_MAPPED);
+    comms->stamps = at;
+    if (!result) memset(at, 0, 2 * channels * sizeof(uint32_t));
+    if (!result) result = driver->MemHostGetDevicePointer(&on_device, at, 0);
+    comms->stamps_at = on_device;
+    return dtm_device_check(rank->device, result, status, "memory for what its streams have done");
 }
 
 bool dtm_cuda_comms_open(dtm_rank *rank, dtm_status *status) {
@@ -275,6 +447,8 @@ bool dtm_cuda_comms_open(dtm_rank *rank, dtm_status *status) {
     channel **of_group = calloc(rank->n_groups + 1, sizeof(channel *));
     if (ok) comms->channels = calloc(rank->n_groups + comms->n_links + 1, sizeof *comms->channels);
     if (ok && (!of_group || !comms->channels)) dtm_status_fail(status, "out of memory for communicators");
+    if (ok && comms->channels) make_stamps(rank, rank->n_groups + comms->n_links + 1, status);
+    if (comms) comms->rank = device->rank;
     if (comms) comms->blocks = device->multiprocessors - device->multiprocessors / SHARE;
     ok = dtm_comm_agree(rank->comm, status) && make_world(rank, status) && make_groups(rank, of_group, status) && make_links(rank, status);
     if (ok) {
@@ -282,31 +456,73 @@ bool dtm_cuda_comms_open(dtm_rank *rank, dtm_status *status) {
         ok = dtm_comm_agree(rank->comm, status);
     }
     free(of_group);
+    if (ok) begin_watch(rank);
     return ok;
 }
 
-static void end_comm(const dtm_nccl *nccl, dtm_nccl_comm comm, bool aborts) {
-    int result;
-    if (!comm) return;
-    if (aborts || nccl->CommFinalize(comm) > DTM_NCCL_IN_PROGRESS) {
-        nccl->CommAbort(comm);
-        return;
+/* ---- the end ---- */
+
+static void *abort_all(void *argument) {
+    dtm_cuda_comms *comms = argument;
+    for (size_t c = 0; c < comms->n_channels; c++) comms->nccl->CommAbort(comms->channels[c].comm);
+    if (comms->world) comms->nccl->CommAbort(comms->world);
+    return NULL;
+}
+
+/* NCCL may hang in it: then there is nothing left to do but to end the process. */
+static void abort_in_time(dtm_cuda_comms *comms) {
+    pthread_t thread;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ABORT_SECONDS;
+    comms->aborted = true;
+    if (pthread_create(&thread, NULL, abort_all, comms) == 0 && pthread_timedjoin_np(thread, NULL, &until) == 0) return;
+    if (comms->failure.failed) fprintf(stderr, "error: %s\n", comms->failure.message);
+    fprintf(stderr, "error: rank %d: NCCL does not end its operations within %d seconds: the process ends\n", comms->rank, ABORT_SECONDS);
+    _exit(1);
+}
+
+/* Whether something is on the streams that does not end by itself. */
+static bool is_under_way(dtm_rank *rank) {
+    const dtm_cuda_comms *comms = rank->device->comms;
+    double begin = now();
+    for (size_t c = 0; c < comms->n_channels;) {
+        dtm_cu_result result = rank->device->driver->StreamQuery(comms->channels[c].stream);
+        if (result == DTM_CU_SUCCESS) c++;
+        else if (result != DTM_CU_NOT_READY || now() - begin > 0.5) return true;
+        else pause_briefly();
     }
-    do {
+    return false;
+}
+
+void dtm_cuda_comms_stop(dtm_rank *rank) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    if (!comms) return;
+    if (comms->failure.failed || rank->device->lost || is_under_way(rank)) abort_in_time(comms);
+}
+
+static void end_comm(const dtm_nccl *nccl, dtm_nccl_comm comm) {
+    int result = comm ? nccl->CommFinalize(comm) : DTM_NCCL_REMOTE_ERROR;
+    while (result == DTM_NCCL_IN_PROGRESS) {
         if (nccl->CommGetAsyncError(comm, &result) != DTM_NCCL_SUCCESS) result = DTM_NCCL_REMOTE_ERROR;
         if (result == DTM_NCCL_IN_PROGRESS) pause_briefly();
-    } while (result == DTM_NCCL_IN_PROGRESS);
+    }
     if (result == DTM_NCCL_SUCCESS) nccl->CommDestroy(comm);
-    else nccl->CommAbort(comm);
+    else if (comm) nccl->CommAbort(comm);
 }
 
 void dtm_cuda_comms_close(dtm_rank *rank) {
     dtm_cuda_comms *comms = rank->device->comms;
     if (!comms) return;
-    bool aborts = rank->device->lost;
-    for (size_t c = 0; c < comms->n_channels; c++) end_comm(comms->nccl, comms->channels[c].comm, aborts);
-    if (comms->nccl) end_comm(comms->nccl, comms->world, aborts);
+    end_watch(comms);
+    for (size_t c = 0; c < comms->n_channels; c++) {
+        if (!comms->aborted) end_comm(comms->nccl, comms->channels[c].comm);
+        free(comms->channels[c].ranks);
+        free(comms->channels[c].carried);
+    }
+    if (!comms->aborted && comms->nccl) end_comm(comms->nccl, comms->world);
     for (uint32_t i = 0; comms->uses && i < rank->plan->n_instructions; i++) free(comms->uses[i].done);
+    if (comms->stamps) rank->device->driver->MemFreeHost(comms->stamps);
     free(comms->uses);
     free(comms->flights);
     free(comms->channels);
@@ -434,17 +650,16 @@ bool dtm_cuda_collective_start(dtm_rank *rank, uint32_t instruction, const void 
     const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
     const use *u = comms ? &comms->uses[instruction] : NULL;
     if (!u || !u->channel) return keep(rank, instruction, from, to, status);
-    const channel *c = u->channel;
+    channel *c = u->channel;
     const dtm_driver *driver = rank->device->driver;
     if (!follow_compute(rank, instruction, c, status)) return false;
     uint32_t before = at->after ? rank->events[at->after] : 0;
     const use *other = at->after && rank->transfers[before].n_apart ? &comms->uses[before] : NULL;
     if (other && other->channel && other->channel != c && !check(rank, instruction, driver->StreamWaitEvent(c->stream, other->done[0], 0), status))
         return false;
-    if (!make_room(rank, instruction, c, u->done[0], status)) return false;
+    if (!make_room(rank, instruction, c, u->done[0], status) || !begin_carrying(rank, instruction, c, status)) return false;
     int result = start_on(comms->nccl, c, &at->collective, &rank->transfers[instruction], from, to);
-    return settle_operation(rank, instruction, c, result, status) &&
-           check(rank, instruction, driver->EventRecord(u->done[0], c->stream), status);
+    return settle_operation(rank, instruction, c, result, status) && end_carrying(rank, instruction, c, u->done[0], status);
 }
 
 bool dtm_cuda_collective_wait(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
@@ -463,8 +678,8 @@ bool dtm_cuda_message_start(dtm_rank *rank, uint32_t instruction, dtm_status *st
     const dtm_nccl *nccl = comms->nccl;
     const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
     const use *u = &comms->uses[instruction];
-    const channel *c = u->channel;
-    if (!follow_compute(rank, instruction, c, status)) return false;
+    channel *c = u->channel;
+    if (!follow_compute(rank, instruction, c, status) || !begin_carrying(rank, instruction, c, status)) return false;
     int result = nccl->GroupStart();
     for (uint32_t i = 0; i < at->message.buffers.count && result == DTM_NCCL_SUCCESS; i++) {
         uint32_t buffer = at->message.buffers.items[i];
@@ -477,8 +692,7 @@ bool dtm_cuda_message_start(dtm_rank *rank, uint32_t instruction, dtm_status *st
     }
     int ended = nccl->GroupEnd();
     if (result == DTM_NCCL_SUCCESS || result == DTM_NCCL_IN_PROGRESS) result = ended;
-    return settle_operation(rank, instruction, c, result, status) &&
-           check(rank, instruction, rank->device->driver->EventRecord(u->done[rank->microbatch], c->stream), status);
+    return settle_operation(rank, instruction, c, result, status) && end_carrying(rank, instruction, c, u->done[rank->microbatch], status);
 }
 
 bool dtm_cuda_message_wait(dtm_rank *rank, uint32_t instruction, dtm_status *status) {

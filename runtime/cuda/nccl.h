@@ -8,7 +8,10 @@
  *
  * All ranks that share a communicator start what goes over it in one order, the plan's, so the union over ranks has no cycle.
  * Collectives of several communicators are under way together only as far as the blocks of all fit on the device; else one waits for
- * another by an event, the later one in the plan's order. */
+ * another by an event, the later one in the plan's order.
+ *
+ * While the host waits for the device it watches (device.h): an error of NCCL, or an operation that has been under way for longer than the
+ * deadline, ends the run with a message that names operation, line, communicator and, where they are in this process, who has come. */
 #ifndef DTM_CUDA_NCCL_H
 #define DTM_CUDA_NCCL_H
 
@@ -19,8 +22,12 @@ typedef struct dtm_cuda_comms dtm_cuda_comms;
 
 /* After dtm_rank_make_groups, with the device's context; all ranks call it. */
 bool dtm_cuda_comms_open(dtm_rank *rank, dtm_status *status);
-/* After all graphs that have them. What is still under way is aborted, if the device is lost or the run has failed. */
+/* Before the end: aborts what does not end by itself, where the run has failed. Then the device may be waited for, and graphs destroyed,
+ * before `close`. */
+void dtm_cuda_comms_stop(dtm_rank *rank);
 void dtm_cuda_comms_close(dtm_rank *rank);
+/* A walk through the plan begins: operations are numbered from 1 again. */
+void dtm_cuda_comms_walk(dtm_rank *rank);
 
 /* Starts the collective: from and to hold all parts of all members, packed. It begins when all that compute was given has ended. */
 bool dtm_cuda_collective_start(dtm_rank *rank, uint32_t instruction, const void *from, void *to, dtm_status *status);
