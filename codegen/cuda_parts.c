@@ -94,7 +94,8 @@ void cuda_vector(cuda_nest *c, void (*body)(cuda_nest *)) {
     dtm_arena *arena = n->g->arena;
     dtm_text inside = {arena, NULL, 0, 0}, *outside = w->out;
     nest_vector vector = {dtm_arena_alloc(arena, n->g->module->n_values * sizeof(bool)),
-                          dtm_arena_alloc(arena, (n->n_ops + 1) * sizeof(bool)), c->iterations ? "n * W + k" : ""};
+                          dtm_arena_alloc(arena, (n->n_ops + 1) * sizeof(bool)), c->iterations ? "n * W + k" : "",
+                          {arena, NULL, 0, 0}};
     bool *emitted = dtm_arena_alloc(arena, (n->n_ops + 1) * sizeof *emitted);
     memcpy(emitted, w->emitted, n->n_ops * sizeof *emitted);
     w->vector = &vector;
@@ -113,6 +114,8 @@ void cuda_vector(cuda_nest *c, void (*body)(cuda_nest *)) {
     }
     for (int i = 0; i < (int)n->n_ops; i++)
         if (vector.stored[i]) CUDA_LINE(c, "%s y%d[W];", nest_register_type((dtm_dtype)type_of(c, cuda_op(c, i)->results[0])->dtype), i);
+    for (const char *line = vector.before.length ? vector.before.data : ""; *line; line += strcspn(line, "\n") + 1)
+        CUDA_LINE(c, "%.*s", (int)strcspn(line, "\n"), line);
     CUDA_LINE(c, "#pragma unroll");
     CUDA_LINE(c, "for (int k = 0; k < W; k++) {");
     if (n->n_loops) CUDA_LINE(c, "    const int64_t i%d = first + k;", n->n_loops - 1);

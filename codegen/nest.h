@@ -67,6 +67,7 @@ bool nest_is_inner(const nest *n, dtm_value value); /* differs within a row */
 typedef struct nest_vector {
     bool *read, *stored;
     const char *saved; /* where in s5[] element k is kept */
+    dtm_text before;   /* what is computed for all of them at once */
 } nest_vector;
 
 typedef struct nest_writer {

@@ -115,16 +115,21 @@ static const char *dropout_expression(nest_writer *w, const dtm_op_data *op, con
     dtm_product copy = {0, 1, 1, {DTM_PLAN_COPY_NUMBER}};
     dtm_text scale = {arena, NULL, 0, 0};
     dtm_c_number(DTM_F32, 1 / (1 - op->attributes.number[DTM_DROPOUT_P]), &scale);
+    const char *stream = dtm_arena_printf(arena, "dtm_random_stream((uint32_t)step_state[1], %uu + 0x9E3779B9u * (uint32_t)z[%d])",
+                                          (unsigned)op->attributes.number[DTM_DROPOUT_SITE], nest_size(w->n, &copy));
+    const char *uniform = dtm_arena_printf(arena, "dtm_random_uniform(step_state[0], %s, %s)", stream, element_of(w, op->results[0]));
+    int i = nest_body_index(w->n, op->results[0]);
+    if (w->vector && nest_is_vector(w, op->results[0]) && !dtm_type_split_axes(type_of(w, op->results[0]))) {
+        dtm_text_printf(&w->vector->before, "float u%d[W];\ndtm_random_vector<W>(u%d, step_state[0], %s, %s);\n", i, i, stream,
+                        element_of(w, op->results[0]));
+        uniform = dtm_arena_printf(arena, "u%d[k]", i);
+    }
     dtm_text p = {arena, NULL, 0, 0};
     double drops = op->attributes.number[DTM_DROPOUT_P];
     if (w->n->g->cuda) dtm_c_number(DTM_F32, (float)drops < drops ? nextafterf((float)drops, 2) : (float)drops, &p); /* as a float it is >= p */
     else dtm_text_number(&p, drops);
     /* Step 0 is no training step: nothing is dropped. */
-    return dtm_arena_printf(arena,
-                            "step_state[1] == 0 ? %s : dtm_random_uniform(step_state[0], dtm_random_stream((uint32_t)"
-                            "step_state[1], %uu + 0x9E3779B9u * (uint32_t)z[%d]), %s) >= %s ? %s * %s : 0.0f",
-                            x, (unsigned)op->attributes.number[DTM_DROPOUT_SITE], nest_size(w->n, &copy),
-                            element_of(w, op->results[0]), p.data, x, scale.data);
+    return dtm_arena_printf(arena, "step_state[1] == 0 ? %s : %s >= %s ? %s * %s : 0.0f", x, uniform, p.data, x, scale.data);
 }
 
 /* dy (exp(logit - lse) - (1 - smooth) [v = target] - smooth / V), 0 where the target is negative. */

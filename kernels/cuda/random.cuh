@@ -39,4 +39,24 @@ DTM_DEVICE float dtm_random_uniform(uint64_t seed, uint64_t stream, uint64_t ind
     return dtm_random_unit(dtm_random_bits(seed, stream, index));
 }
 
+/* Those of N elements that follow each other, the first at a multiple of N where that is 2 or a multiple of 4: a block serves four. */
+template <int N> DTM_DEVICE void dtm_random_vector(float (&out)[N], uint64_t seed, uint64_t stream, uint64_t index) {
+    if constexpr (N == 2 || N % 4 == 0) {
+#pragma unroll
+        for (int b = 0; b < (N + 3) / 4; b++) {
+            const dtm_philox four = dtm_philox_block(seed, stream, index / 4 + b);
+            const bool upper = N == 2 && index & 2;
+            out[4 * b] = dtm_random_unit(upper ? four.word[2] : four.word[0]);
+            out[4 * b + 1] = dtm_random_unit(upper ? four.word[3] : four.word[1]);
+            if constexpr (N > 2) {
+                out[4 * b + 2] = dtm_random_unit(four.word[2]);
+                out[4 * b + 3] = dtm_random_unit(four.word[3]);
+            }
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++) out[i] = dtm_random_uniform(seed, stream, index + i);
+    }
+}
+
 #endif
