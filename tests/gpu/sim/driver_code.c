@@ -294,7 +294,8 @@ static int by_address(const void *a, const void *b) {
 }
 /* What was declared, each extent once. */
 static void take_declared(struct task *t) {
-    qsort(declared, (size_t)n_declared, sizeof *declared, by_address);
+    if (n_declared)
+        qsort(declared, (size_t)n_declared, sizeof *declared, by_address);
     for (int i = 0; i < n_declared; i++) {
         struct extent *last = t->n_extents ? &t->extents[t->n_extents - 1] : NULL;
         if (!declared[i].bytes)

@@ -16,7 +16,7 @@ struct graph { struct object object; struct nodes *nodes; };
 struct exec { struct object object; struct nodes *nodes; int *chains; struct op *last; };
 enum { GLOBAL_MODE, THREAD_MODE, RELAXED_MODE };
 
-static struct capture *captures; /* those that go on */
+static struct capture *captures, *ended; /* those that go on, and those that events may name */
 static _Thread_local int mode_of_thread = GLOBAL_MODE;
 
 /* ---- sets of nodes ---- */
@@ -188,11 +188,12 @@ static int end_capture(struct stream *s, struct nodes **out) {
     while (*link != c)
         link = &(*link)->next;
     *link = c->next;
+    c->next = ended, ended = c;
     if (error)
         nodes_release(c->nodes);
     else
         *out = c->nodes;
-    return error; /* the capture is kept: events name it */
+    return error;
 }
 dtm_cu_result fake_StreamEndCapture(dtm_cu_stream stream, dtm_cu_graph *out) {
     int error = enter();

@@ -9,11 +9,12 @@
 enum { GRANULE = 2 << 20, RUBBISH = 256 << 20 };
 
 struct reservation { uint64_t at; size_t bytes; struct reservation *next; };
-struct allocation { uint32_t magic; int file, mapped; size_t bytes; struct device *device; bool released; };
+struct allocation { uint32_t magic; int file, mapped; size_t bytes; struct device *device; bool released; struct allocation *next; };
 struct mapping { uint64_t at; size_t bytes; struct allocation *allocation; bool accessible; struct mapping *next; };
 struct pinned { uint64_t at; size_t bytes; bool mapped; struct pinned *next; };
 static struct reservation *reservations;
 static struct mapping *mappings;
+static struct allocation *allocations; /* those that are released too, so that a use after it is known */
 static struct pinned *pinned;
 enum { ALLOCATION = 0xa110c };
 
@@ -186,7 +187,8 @@ dtm_cu_result fake_MemCreate(dtm_cu_allocation *out, size_t size, const dtm_cu_a
             error = OUT_OF_MEMORY;
         } else {
             struct allocation *a = fresh(1, sizeof *a);
-            *a = (struct allocation){.magic = ALLOCATION, .file = file, .bytes = size, .device = d};
+            *a = (struct allocation){.magic = ALLOCATION, .file = file, .bytes = size, .device = d, .next = allocations};
+            allocations = a;
             d->created += size;
             *out = (dtm_cu_allocation)(uintptr_t)a;
         }

@@ -63,7 +63,8 @@ static void split(int i, uint64_t at) {
     later->writer = s->writer;
     later->n_readers = s->n_readers;
     later->readers = fresh((size_t)s->n_readers, sizeof *later->readers);
-    memcpy(later->readers, s->readers, sizeof *s->readers * (size_t)s->n_readers);
+    if (s->n_readers)
+        memcpy(later->readers, s->readers, sizeof *s->readers * (size_t)s->n_readers);
 }
 /* Segments from the first to before the last of [low, high) exactly. */
 static void cut(uint64_t low, uint64_t high, int *first, int *last) {

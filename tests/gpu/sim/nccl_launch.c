@@ -168,7 +168,7 @@ static bool go_on_with_collective(struct world *w, struct ncclComm *comm, struct
         }
     }
     if (!all) {
-        snprintf(own->waits, sizeof own->waits, "%.110s (collective %llu), which waits for rank%s", r->launch->name,
+        snprintf(own->waits, sizeof own->waits, "%.60s (collective %llu), which waits for rank%.60s", r->launch->name,
                  (unsigned long long)r->collective + 1, waits);
         return false;
     }
