@@ -90,7 +90,7 @@ typedef struct product {
 
 static product products[PRODUCTS];
 
-/* Strides of a matrix, of a batch and of loops: dense in one of two orders, with holes, or with no stride of 1. */
+/* Strides of a matrix, of a batch and of loops: dense in one of two orders, with holes, with no stride of 1, or with the batches between the rows. */
 static void lay_out(operand *o, int64_t rows, int64_t columns, const product *p, int kind) {
     int64_t hole = kind == 2 ? 3 : 0, apart = kind == 3 ? 2 : 1;
     bool turned = kind == 1 || kind == 3;
@@ -98,7 +98,12 @@ static void lay_out(operand *o, int64_t rows, int64_t columns, const product *p,
     o->row = turned ? apart : (columns + hole) * apart;
     int64_t next = (rows ? (rows - 1) * o->row : 0) + (columns ? (columns - 1) * o->column : 0) + 1 + hole;
     o->batch = next;
-    next *= p->batch ? p->batch : 1;
+    if (kind == 4) { /* rows of a batch beside those of the others: [m, batch, n] */
+        o->batch = columns + 1;
+        o->row = o->batch * p->batch;
+        next = o->row * (rows ? rows : 1);
+    } else
+        next *= p->batch ? p->batch : 1;
     for (int l = p->n_outer - 1; l >= 0; l--) {
         o->outer[l] = o == &p->of[2] && p->reduces[l] ? 0 : next;
         if (o->outer[l]) next *= p->count[l] ? p->count[l] : 1;
@@ -117,9 +122,9 @@ static void make_product(product *p, int index) {
     const dtm_plan_dtype *type = types[index % 5];
     p->of[0].dtype = p->of[1].dtype = type[0];
     p->of[2].dtype = type[1];
-    lay_out(&p->of[0], p->m, p->k, p, (int)draw(4));
-    lay_out(&p->of[1], p->k, p->n, p, (int)draw(4));
-    lay_out(&p->of[2], p->m, p->n, p, draw(2) ? 2 : 0);
+    lay_out(&p->of[0], p->m, p->k, p, (int)draw(5));
+    lay_out(&p->of[1], p->k, p->n, p, (int)draw(5));
+    lay_out(&p->of[2], p->m, p->n, p, 2 * (int)draw(3));
     for (int o = 0; o < 3; o++) p->of[o].buffer = buffer(p->of[o].dtype, p->of[o].elements, 0);
     dtm_plan_matmul *m = &instruction(DTM_PLAN_MATMUL, "product")->matmul;
     *m = (dtm_plan_matmul){.a = p->of[0].buffer, .b = p->of[1].buffer, .c = p->of[2].buffer, .batch = number(p->batch), .m = number(p->m), .n = number(p->n),

@@ -157,7 +157,9 @@ static const char *wrong(const struct problem *p) {
             return "a leading dimension below the rows, or an empty matrix";
         if (l->batches != p->d.batches || l->batches < 1)
             return "counts of batches that differ";
-        if (l->batches > 1 && i >= 2 && l->stride < l->ld * (int64_t)(l->columns - 1) + (int64_t)l->rows)
+        bool apart = l->stride >= l->ld * (int64_t)(l->columns - 1) + (int64_t)l->rows;
+        bool between = l->stride >= (int64_t)l->rows && l->stride * (l->batches - 1) + (int64_t)l->rows <= l->ld; /* column beside column */
+        if (l->batches > 1 && i >= 2 && !apart && !between)
             return "batches of the result that overlap";
         if (l->stride < 0)
             return "a negative stride of batches";
