@@ -74,7 +74,7 @@ struct dtm_cuda_comms {
     struct dtm_cuda_comms *next; /* of this process, with --local */
 };
 
-enum { ABORT_SECONDS = 10 };
+enum { ABORT_SECONDS = 10, OTHERS_SECONDS = 1 };
 
 static double now(void) {
     struct timespec time;
@@ -93,6 +93,13 @@ static bool fail_nccl(dtm_rank *rank, dtm_nccl_comm comm, int result, const char
                            rank->device->name, what, on ? " on " : "", on ? on : "", text ? text : "?", result, last && *last ? ": " : "", last && *last ? last : "");
 }
 
+/* Another rank has gone, or failed: that one knows why, and is given the time to say it. */
+static bool fail_call(dtm_rank *rank, dtm_nccl_comm comm, int result, const char *what, const char *on, dtm_status *status) {
+    for (double begin = now(); result == DTM_NCCL_REMOTE_ERROR && now() - begin < OTHERS_SECONDS; pause_briefly())
+        if (dtm_comm_is_lost(rank->comm)) return dtm_status_echo(status);
+    return fail_nccl(rank, comm, result, what, on, status);
+}
+
 /* Until the communicator has done what it was told; then a call's work is on its stream. */
 static bool settle(dtm_rank *rank, dtm_nccl_comm comm, int result, const char *what, const char *on, dtm_status *status) {
     const dtm_nccl *nccl = rank->device->comms->nccl;
@@ -105,7 +112,7 @@ static bool settle(dtm_rank *rank, dtm_nccl_comm comm, int result, const char *w
             return dtm_status_fail(status, "rank %d: hang: %s on %s has not begun for %.0f seconds", rank->device->rank, what, on, deadline);
         pause_briefly();
     }
-    return result == DTM_NCCL_SUCCESS || fail_nccl(rank, comm, result, what, on, status);
+    return result == DTM_NCCL_SUCCESS || fail_call(rank, comm, result, what, on, status);
 }
 
 /* "all_reduce of x (line 12)" */
@@ -187,7 +194,7 @@ static bool watch_channel(dtm_rank *rank, channel *c, double deadline, dtm_statu
     int error = DTM_NCCL_SUCCESS, asked = nccl->CommGetAsyncError(c->comm, &error);
     if (asked != DTM_NCCL_SUCCESS) error = asked;
     say_carried(rank, c, begun != ended ? begun : ended + 1, what, sizeof what);
-    if (error != DTM_NCCL_SUCCESS && error != DTM_NCCL_IN_PROGRESS) return fail_nccl(rank, c->comm, error, what, NULL, status);
+    if (error != DTM_NCCL_SUCCESS && error != DTM_NCCL_IN_PROGRESS) return fail_call(rank, c->comm, error, what, NULL, status);
     double time = now();
     if (begun == ended || c->seen[0] != begun || c->seen[1] != ended) {
         c->seen[0] = begun;
@@ -498,7 +505,7 @@ static bool is_under_way(dtm_rank *rank) {
 void dtm_cuda_comms_stop(dtm_rank *rank) {
     dtm_cuda_comms *comms = rank->device->comms;
     if (!comms) return;
-    if (comms->failure.failed || rank->device->lost || is_under_way(rank)) abort_in_time(comms);
+    if (comms->failure.failed || rank->failed || rank->device->lost || is_under_way(rank)) abort_in_time(comms);
 }
 
 static void end_comm(const dtm_nccl *nccl, dtm_nccl_comm comm) {
