@@ -153,6 +153,21 @@ static bool in_a_row(struct run *r, struct warp *w, const struct op *op, enum sp
     return true;
 }
 
+/* Plain reads, once for all lanes that read the same place: `p` is where it lies. False if there is anything to say. */
+static bool read_same(struct run *r, struct warp *w, const struct op *op, const struct place *p, uint64_t address, uint32_t lanes, int size, char **at) {
+    size_t offset = (size_t)(address - p->low);
+    if (address & (uint64_t)(size - 1) || !p->defined || !all_set(p->defined, p->from + offset, (size_t)size))
+        return false;
+    if (p->shadow && !r->launch->unchecked)
+        touch_same(r, w, lanes, op, p->shadow, p->from + offset, size);
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        at[__builtin_ctz(left)] = p->bytes + offset;
+        if (p->global)
+            count_bytes(r, p, address, (size_t)size, READS);
+    }
+    return true;
+}
+
 uint32_t check_access(struct run *r, struct warp *w, const struct op *op, enum space space, uint32_t mask, const uint64_t *address, int size,
                       enum access access, char **at) {
     struct place p = {0};
@@ -162,9 +177,21 @@ uint32_t check_access(struct run *r, struct warp *w, const struct op *op, enum s
         count_access(r, op, space, mask, address, size, direction_of(access) & SIM_WRITE);
     if ((space == GLOBAL || space == SHARED) && mask == ALL_LANES && access <= WRITES && !op->order && in_a_row(r, w, op, space, address, size, access, at))
         return mask;
+    bool plain = access == READS && !op->order && (space == GLOBAL || space == SHARED);
     for (int l = 0; l < LANES; l++) {
-        if (!(mask >> l & 1))
+        if (!(mask >> l & 1) || good >> l & 1)
             continue;
+        uint32_t same = 0;
+        for (int k = 0; plain && k < LANES; k++)
+            same |= (uint32_t)(address[k] == address[l]) << k;
+        same &= mask;
+        if (plain && same != 1u << l) {
+            bool inside = address[l] >= p.low && address[l] + (uint64_t)size <= p.high;
+            if ((inside || find(r, w, l, space, address[l], size, access, &p)) && read_same(r, w, op, &p, address[l], same, size, at)) {
+                good |= same;
+                continue;
+            }
+        }
         if ((address[l] < p.low || address[l] + (uint64_t)size > p.high || space == LOCAL || space == GENERIC) &&
             !find(r, w, l, space, address[l], size, access, &p)) {
             if (p.low && !p.global && (space != GLOBAL && (space != GENERIC || address[l] >> 56)))

@@ -43,6 +43,8 @@ struct range *range_of(const struct sim_memory *, uint64_t at);
 void shadow_begin(struct shadow *, size_t bytes);
 void shadow_clear(struct checks *, struct shadow *);
 void shadow_end(struct sim_memory *, struct shadow *);
+/* A plain read by some lanes of the same bytes. */
+void touch_same(struct run *, struct warp *, uint32_t lanes, const struct op *, struct shadow *, size_t at, int size);
 /* An access of a lane, or of all lanes in a row (of a multiple of four bytes each), at an offset of the shadow. */
 void touch(struct run *, struct warp *, int lane, const struct op *, struct shadow *, size_t at, int size, enum access);
 void touch_row(struct run *, struct warp *, const struct op *, struct shadow *, size_t at, int size, enum access);

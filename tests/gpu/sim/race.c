@@ -211,6 +211,41 @@ void touch(struct run *r, struct warp *w, int lane, const struct op *op, struct 
     }
 }
 
+/* Lanes of the warp read what others of them have read since its last point of order, and nobody has written it since: what was held
+ * against that holds for them, unless it depends on the lane, as with what the warp itself wrote. */
+static inline bool again(const struct run *r, const struct warp *w, struct cell *c, uint32_t lanes) {
+    if (c->strong || (c->write && (c->write & PENDING || (BLOCK(c->write) == w->block->linear && WARP(c->write) == w->index && CLOCK(c->write) >= w->together))))
+        return false;
+    if (c->many) {
+        struct readers *s = readers_at(r->checks, c->read);
+        struct reader *mine = &s->warp[w->index];
+        if (s->block != w->block->linear || !mine->lanes || mine->clock != w->clock)
+            return false;
+        mine->lanes |= lanes;
+        return true;
+    }
+    if (!c->read || ((c->read ^ stamp_of(w, 0)) & ~(UINT64_C(31) << 26)))
+        return false;
+    c->read_lanes |= lanes;
+    return true;
+}
+void touch_same(struct run *r, struct warp *w, uint32_t lanes, const struct op *op, struct shadow *s, size_t at, int size) {
+    int first = __builtin_ctz(lanes), shift = (at | (size_t)size) & 3 ? 0 : 2;
+    uint32_t number = (uint32_t)(op - r->f->code) + 1;
+    stamp me = stamp_of(w, first);
+    for (size_t end = at + (size_t)size; at < end;) {
+        struct page *p = page_at(r->checks, s, at, shift);
+        struct cell *c = &p->cells[at % PAGE >> p->shift];
+        at += (size_t)1 << p->shift;
+        if (again(r, w, c, lanes))
+            continue;
+        if (!alone(c, me, first, number, false))
+            touch_cell(r, w, first, op, c, READS);
+        for (uint32_t left = lanes & (lanes - 1); left && !again(r, w, c, left); left &= left - 1)
+            touch_cell(r, w, __builtin_ctz(left), op, c, READS);
+    }
+}
+
 /* All lanes in a row, `size` a multiple of four. */
 void touch_row(struct run *r, struct warp *w, const struct op *op, struct shadow *s, size_t at, int size, enum access access) {
     struct page *p = NULL;
