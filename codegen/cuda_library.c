@@ -217,92 +217,180 @@ void dtm_cuda_rope(caller *c, int64_t part, uint32_t table) {
 
 enum { TILE = 64, MOST_WIDTH = 256 };
 
-/* s, and pointers b0, b1, .. moved for the further dimensions of the batch; `per` blocks each of them has. */
-static void open_attention(caller *c, const roles *r, const dtm_placed *placed, int count, const char *suffix, const char *outer, const char *per, dtm_text *out) {
-    const dtm_type_data *q = placed[0].type;
+/* Of which template, and with how many threads: by the tensor cores (attention_halves.cuh) where all tensors are of one type of halves
+ * and their rows can be read by 16 bytes, else in f32 (attention.cuh). The widths are those of the template. */
+typedef struct attention {
+    caller *c;
+    roles r;
+    dtm_placed placed[9];
+    int count;
+    bool halves;
+    int threads;
+    int64_t width, v_width, wider;
+    const char *outer, *scales, *unit; /* scale in units of log2, and itself */
+} attention;
+
+static bool of_values(int tensor) { return tensor == 2 || tensor == 3 || tensor == 5 || tensor == 8; }
+
+static bool may_use_tensor_cores(const attention *a) {
+    for (int i = 0; i < a->count; i++) {
+        const dtm_type_data *type = a->placed[i].type;
+        int64_t width;
+        if (i == 4) continue;
+        if (!dtm_dtype_is_half((dtm_dtype)type->dtype) || type->dtype != a->placed[0].type->dtype) return false;
+        if (type->dims[type->rank - 1] != (of_values(i) ? a->r.v_width : a->r.width)) return false;
+        if (!dtm_extent_is_even(a->c->g, type, type->rank - 1, &width) || width % 8) return false;
+    }
+    return a->placed[4].type->dtype == DTM_F32;
+}
+
+static int64_t padded(int64_t width, int64_t to) { return (width + to - 1) / to * to; }
+
+static void choose_template(attention *a) {
+    a->wider = a->width > a->v_width ? a->width : a->v_width;
+    a->halves = may_use_tensor_cores(a);
+    a->threads = a->halves ? 128 : THREADS;
+    if (!a->halves) return;
+    a->width = padded(a->width, a->wider > 128 ? 32 : 16);
+    a->v_width = padded(a->v_width, a->wider > 128 ? 32 : 16);
+    a->wider = a->width > a->v_width ? a->width : a->v_width;
+}
+
+/* As the template has it, which the source asserts. */
+static int64_t shared_bytes(const attention *a, bool forward) {
+    int64_t step = a->wider > 128 ? 32 : 64, back = a->wider > 64 ? 32 : 64, both = a->width + a->v_width + 16;
+    return forward ? (TILE * (a->width + 8) + 2 * step * both) * 2 : (TILE + 2 * back) * both * 2;
+}
+
+/* s, and pointers b0, b1, .. moved for the further dimensions of the batch, `per` blocks each. */
+static void open_attention(const attention *a, const char *suffix, const char *per, dtm_text *out) {
+    caller *c = a->c;
+    const dtm_type_data *q = a->placed[0].type;
     dtm_text_printf(out, "KERNEL(@%s, %d) {\n    const tuple &t = p.t[TUPLE];\n    const dtm_i64 *const z = t.z;\n    const dtm_attention_sizes s = @_sizes(z);\n"
                          "    const dtm_i64 each = %s;\n    if (blockIdx.x >= %s * each) return;\n"
-                         "    const dtm_i64 outer = blockIdx.x / each, block = blockIdx.x - outer * each;\n", suffix, THREADS, per, outer);
-    for (int i = 0; i < count; i++) dtm_text_printf(out, "    %s *b%d = (%s *)t.b[%d];\n", device_type(placed[i].type), i, device_type(placed[i].type), i);
+                         "    const dtm_i64 outer = blockIdx.x / each, block = blockIdx.x - outer * each;\n", suffix, a->threads, per, a->outer);
+    for (int i = 0; i < a->count; i++) {
+        const char *type = device_type(a->placed[i].type);
+        dtm_text_printf(out, "    %s *b%d = (%s *)t.b[%d];\n", type, i, type, i);
+    }
     dtm_text_printf(out, "    dtm_i64 rest = outer;\n");
-    for (int m = 0; m < r->n_more; m++) {
-        const char *n = size(c, q, dtm_type_dim_index(q, r->more[m]));
+    for (int m = 0; m < a->r.n_more; m++) {
+        const char *n = size(c, q, dtm_type_dim_index(q, a->r.more[m]));
         dtm_text_printf(out, "    const dtm_i64 i%d = rest %% %s;\n    rest /= %s;\n", m, n, n);
-        for (int i = 0; i < count; i++) {
-            int index = dtm_type_dim_index(placed[i].type, r->more[m]);
-            if (index >= 0) dtm_text_printf(out, "    b%d += i%d * %s;\n", i, m, dtm_dim_stride_text(c->g, &c->sizes, placed[i].type, index));
+        for (int i = 0; i < a->count; i++) {
+            int index = dtm_type_dim_index(a->placed[i].type, a->r.more[m]);
+            if (index >= 0) dtm_text_printf(out, "    b%d += i%d * %s;\n", i, m, dtm_dim_stride_text(c->g, &c->sizes, a->placed[i].type, index));
         }
     }
     dtm_text_printf(out, "    (void)z, (void)rest;\n");
 }
 
-static void fill_width_strides(caller *c, const roles *r, const dtm_placed *placed, bool backward) {
+/* Ends it with the call of the template's function; `parts` is its parameter in f32. */
+static void call_template(const attention *a, const char *function, int parts, bool forward, const char *arguments, dtm_text *out) {
+    if (!a->halves) {
+        dtm_text_printf(out, "    __shared__ dtm_attention_shared shared;\n    dtm_attention_%s<%d>(s, %s, block, shared);\n}\n", function, parts, arguments);
+        return;
+    }
+    const char *type = device_type(a->placed[0].type);
+    dtm_text_printf(out, "    extern __shared__ __align__(16) unsigned char shared[];\n    using attention = dtm_attention_halves<%s, %lld, %lld>;\n"
+                         "    static_assert(attention::%s == %lld, \"shared memory\");\n    attention::%s(s, %s, block, (%s *)shared);\n}\n",
+                    type, (long long)a->width, (long long)a->v_width, forward ? "forward_bytes" : "backward_bytes", (long long)shared_bytes(a, forward),
+                    function, arguments, type);
+}
+
+static void fill_width_strides(const attention *a) {
     static const char *const tensors[] = {"q", "k", "v", "o", "lse", "d_o", "dq", "dk", "dv"};
-    static const bool of_values[] = {false, false, true, true, false, true, false, false, true};
-    for (int i = 0; i < (backward ? 9 : 5); i++) {
-        int index = i == 4 ? -1 : dtm_type_dim_index(placed[i].type, of_values[i] ? r->v_width : r->width);
-        dtm_text_printf(&c->fill, "    s.%s.w = %s;\n", tensors[i], index < 0 ? "0" : dtm_dim_stride_text(c->g, &c->sizes, placed[i].type, index));
+    for (int i = 0; i < a->count; i++) {
+        int index = i == 4 ? -1 : dtm_type_dim_index(a->placed[i].type, of_values(i) ? a->r.v_width : a->r.width);
+        dtm_text_printf(&a->c->fill, "    s.%s.w = %s;\n", tensors[i],
+                        index < 0 ? "0" : dtm_dim_stride_text(a->c->g, &a->c->sizes, a->placed[i].type, index));
     }
 }
 
 static int parts_of(int64_t width, int64_t most) { return (int)(((width < most ? width : most) + TILE - 1) / TILE); }
 
+/* The sizes that numbers of blocks are made of, as expressions of z[]. */
+typedef struct counts {
+    const char *batch, *heads, *groups, *queries, *keys;
+} counts;
+
+static counts counts_of(const attention *a) {
+    caller *c = a->c;
+    const dtm_type_data *q = a->placed[0].type, *k = a->placed[1].type;
+    return (counts){.batch = a->r.batch ? size(c, q, dtm_type_dim_index(q, a->r.batch)) : "1",
+                    .heads = a->r.heads ? size(c, q, dtm_type_dim_index(q, a->r.heads)) : "1",
+                    .groups = a->r.groups ? size(c, k, dtm_type_dim_index(k, a->r.groups)) : "1",
+                    .queries = size(c, q, dtm_type_dim_index(q, a->r.queries)),
+                    .keys = size(c, k, dtm_type_dim_index(k, a->r.keys))};
+}
+
+static void write_forward(const attention *a, const counts *n, dtm_text *text, dtm_cuda_text *kernel) {
+    dtm_arena *arena = a->c->g->arena;
+    open_attention(a, "", "s.batch * s.heads * ((s.queries + 63) / 64)", text);
+    call_template(a, "forward", parts_of(a->v_width, MOST_WIDTH), true, dtm_arena_printf(arena, "%s, b0, b1, b2, b3, b4", a->scales), text);
+    const char *blocks = dtm_arena_printf(arena, "(int64_t)%s * %s * %s * ((%s + %d) / %d)", a->outer, n->batch, n->heads, n->queries, TILE - 1, TILE);
+    const char *shared = a->halves ? dtm_arena_printf(arena, "%lld", (long long)shared_bytes(a, true)) : NULL;
+    kernel->n_launches = 1;
+    kernel->launches[0] = (dtm_cuda_launch_text){"", (uint32_t)a->threads, blocks, shared};
+}
+
+static void write_backward(const attention *a, const counts *n, dtm_text *text, dtm_cuda_text *kernel) {
+    dtm_arena *arena = a->c->g->arena;
+    int warps = a->threads / 32, shares = (int)((a->wider + 127) / 128);
+    const char *delta = "    float *const delta = (float *)t.scratch + outer * (s.batch * s.heads * s.queries);\n";
+    const char *rows = dtm_arena_printf(arena, "(int64_t)%s * %s * %s", n->batch, n->heads, n->queries);
+    const char *shared = a->halves ? dtm_arena_printf(arena, "%lld", (long long)shared_bytes(a, false)) : NULL;
+    open_attention(a, "_delta", dtm_arena_printf(arena, "(s.batch * s.heads * s.queries + %d) / %d", warps - 1, warps), text);
+    dtm_text_printf(text, "%s    dtm_attention_delta(s, b3, b5, delta, block * %d + threadIdx.x / 32);\n}\n", delta, warps);
+    open_attention(a, "_keys", dtm_arena_printf(arena, "s.batch * s.kv_heads * ((s.keys + 63) / 64) * %d", shares), text);
+    dtm_text_printf(text, "%s", delta);
+    call_template(a, "keys", parts_of(a->wider, 128), false, dtm_arena_printf(arena, "%s, %s, b0, b1, b2, b5, b4, delta, b7, b8", a->scales, a->unit), text);
+    open_attention(a, "_queries", "s.batch * s.heads * ((s.queries + 63) / 64)", text);
+    dtm_text_printf(text, "%s", delta);
+    call_template(a, "queries", parts_of(a->width, MOST_WIDTH), false, dtm_arena_printf(arena, "%s, %s, b0, b1, b2, b5, b4, delta, b6", a->scales, a->unit), text);
+    const char *of_delta = dtm_arena_printf(arena, "%s * ((%s + %d) / %d)", a->outer, rows, warps - 1, warps);
+    const char *of_keys = dtm_arena_printf(arena, "(int64_t)%s * %s * %s * ((%s + %d) / %d) * %d", a->outer, n->batch, n->groups, n->keys, TILE - 1, TILE, shares);
+    const char *of_queries = dtm_arena_printf(arena, "(int64_t)%s * %s * %s * ((%s + %d) / %d)", a->outer, n->batch, n->heads, n->queries, TILE - 1, TILE);
+    kernel->n_launches = 3;
+    kernel->launches[0] = (dtm_cuda_launch_text){"_delta", (uint32_t)a->threads, of_delta, NULL};
+    kernel->launches[1] = (dtm_cuda_launch_text){"_keys", (uint32_t)a->threads, of_keys, shared};
+    kernel->launches[2] = (dtm_cuda_launch_text){"_queries", (uint32_t)a->threads, of_queries, shared};
+    kernel->scratch = dtm_arena_printf(arena, "4 * %s * %s", a->outer, rows);
+}
+
 void dtm_cuda_attention(caller *c, bool backward) {
     dtm_generator *g = c->g;
-    dtm_placed placed[9];
+    attention a = {.c = c, .r = calls_roles(c), .count = (int)(c->data->n_operands + c->data->n_results)};
     uint32_t buffers[9];
-    int count = (int)(c->data->n_operands + c->data->n_results);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < a.count; i++) {
         dtm_value v = (uint32_t)i < c->data->n_operands ? c->data->operands[i] : c->data->results[(uint32_t)i - c->data->n_operands];
-        placed[i] = (dtm_placed){type_of(c, v), buffers[i] = dtm_buffer_index(g, v)};
+        a.placed[i] = (dtm_placed){type_of(c, v), buffers[i] = dtm_buffer_index(g, v)};
     }
-    roles r = calls_roles(c);
-    const dtm_type_data *q = placed[0].type, *k = placed[1].type, *v = placed[2].type;
-    int64_t width = dtm_block_max(g->module, q, dtm_type_dim_index(q, r.width)), v_width = dtm_block_max(g->module, v, dtm_type_dim_index(v, r.v_width));
-    int64_t wider = width > v_width ? width : v_width;
-    if (wider > MOST_WIDTH) {
+    const dtm_type_data *q = a.placed[0].type, *v = a.placed[2].type;
+    a.width = dtm_block_max(g->module, q, dtm_type_dim_index(q, a.r.width));
+    a.v_width = dtm_block_max(g->module, v, dtm_type_dim_index(v, a.r.v_width));
+    choose_template(&a);
+    if (a.wider > MOST_WIDTH) {
         dtm_unsupported(g, c->op, "of heads wider than 256 on a GPU");
         return;
     }
-    calls_fill_attention(c, &r, placed, backward);
-    fill_width_strides(c, &r, placed, backward);
-    double scale = calls_attention_scale(c, &r);
-    const char *outer = calls_outer_size(c, &r), *batch = r.batch ? size(c, q, dtm_type_dim_index(q, r.batch)) : "1";
-    const char *heads = r.heads ? size(c, q, dtm_type_dim_index(q, r.heads)) : "1", *groups = r.groups ? size(c, k, dtm_type_dim_index(k, r.groups)) : "1";
-    const char *queries = size(c, q, dtm_type_dim_index(q, r.queries)), *keys = size(c, k, dtm_type_dim_index(k, r.keys));
-    const char *rows = dtm_arena_printf(g->arena, "((int64_t)%s * %s * %s)", outer, batch, heads);
-    const char *scales = dtm_arena_printf(g->arena, "%.9gf", scale * 1.4426950408889634), *unit = dtm_arena_printf(g->arena, "%.9gf", scale);
-    const char *by_query = dtm_arena_printf(g->arena, "%s * ((%s + %d) / %d)", rows, queries, TILE - 1, TILE);
+    calls_fill_attention(c, &a.r, a.placed, backward);
+    fill_width_strides(&a);
+    double scale = calls_attention_scale(c, &a.r);
+    a.outer = calls_outer_size(c, &a.r);
+    a.scales = dtm_arena_printf(g->arena, "%.9ef", scale * 1.4426950408889634);
+    a.unit = dtm_arena_printf(g->arena, "%.9ef", scale);
+    counts n = counts_of(&a);
     dtm_text text = {g->arena, NULL, 0, 0};
-    dtm_text_printf(&text, "#include \"kernels/cuda/attention.cuh\"\nDTM_DEVICE dtm_attention_sizes @_sizes(const dtm_i64 *z) {\n    dtm_attention_sizes s = {};\n    (void)z;\n");
+    dtm_text_printf(&text, "#include \"kernels/cuda/attention%s.cuh\"\nDTM_DEVICE dtm_attention_sizes @_sizes(const dtm_i64 *z) {\n    dtm_attention_sizes s = {};\n"
+                           "    (void)z;\n", a.halves ? "_halves" : "");
     dtm_text_append(&text, c->fill.data, c->fill.length);
     dtm_text_printf(&text, "    return s;\n}\n");
-    const char *per_query = "s.batch * s.heads * ((s.queries + 63) / 64)";
-    dtm_cuda_text kernel = {.n_launches = 1};
-    if (!backward) {
-        open_attention(c, &r, placed, count, "", outer, per_query, &text);
-        dtm_text_printf(&text, "    __shared__ dtm_attention_shared shared;\n    dtm_attention_forward<%d>(s, %s, b0, b1, b2, b3, b4, block, shared);\n}\n",
-                        parts_of(v_width, MOST_WIDTH), scales);
-        kernel.launches[0] = (dtm_cuda_launch_text){"", THREADS, by_query, NULL};
-    } else {
-        const char *delta = "    float *delta = (float *)t.scratch + outer * (s.batch * s.heads * s.queries);\n";
-        const char *shares = dtm_arena_printf(g->arena, "%d", (int)((wider + 127) / 128));
-        open_attention(c, &r, placed, count, "_delta", outer, "(s.batch * s.heads * s.queries + 7) / 8", &text);
-        dtm_text_printf(&text, "%s    dtm_attention_delta(s, b3, b5, delta, block * 8 + threadIdx.x / 32);\n}\n", delta);
-        open_attention(c, &r, placed, count, "_keys", outer, dtm_arena_printf(g->arena, "s.batch * s.kv_heads * ((s.keys + 63) / 64) * %s", shares), &text);
-        dtm_text_printf(&text, "%s    __shared__ dtm_attention_shared shared;\n    dtm_attention_keys<%d>(s, %s, %s, b0, b1, b2, b5, b4, delta, b7, b8, block, shared);\n}\n",
-                        delta, parts_of(wider, 128), scales, unit);
-        open_attention(c, &r, placed, count, "_queries", outer, per_query, &text);
-        dtm_text_printf(&text, "%s    __shared__ dtm_attention_shared shared;\n    dtm_attention_queries<%d>(s, %s, %s, b0, b1, b2, b5, b4, delta, b6, block, shared);\n}\n",
-                        delta, parts_of(width, MOST_WIDTH), scales, unit);
-        kernel.n_launches = 3;
-        kernel.launches[0] = (dtm_cuda_launch_text){"_delta", THREADS, dtm_arena_printf(g->arena, "%s * (((int64_t)%s * %s * %s + 7) / 8)", outer, batch, heads, queries), NULL};
-        kernel.launches[1] = (dtm_cuda_launch_text){"_keys", THREADS, dtm_arena_printf(g->arena, "(int64_t)%s * %s * %s * ((%s + %d) / %d) * %s", outer, batch, groups, keys, TILE - 1, TILE, shares), NULL};
-        kernel.launches[2] = (dtm_cuda_launch_text){"_queries", THREADS, by_query, NULL};
-        kernel.scratch = dtm_arena_printf(g->arena, "%s * %s * 4", rows, queries);
-    }
+    dtm_cuda_text kernel = {.device = NULL};
+    if (backward) write_backward(&a, &n, &text, &kernel);
+    else write_forward(&a, &n, &text, &kernel);
     kernel.device = text.data;
-    emit(c, backward ? "attention_backward" : "attention", &kernel, DTM_PLAN_ATTENTION, buffers, (size_t)count, backward ? 0x3f : 0x7);
+    emit(c, backward ? "attention_backward" : "attention", &kernel, DTM_PLAN_ATTENTION, buffers, (size_t)a.count, backward ? 0x3f : 0x7);
 }
 
 /* ---- what is done here ---- */

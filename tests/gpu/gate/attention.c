@@ -95,9 +95,17 @@ static void attend(sizes *z, const result *in, result *out, int64_t b, int64_t h
 typedef struct entry {
     const char *name;
     format f;
-    int threads, query_tile, key_tile, columns; /* columns: of a block of keys, in backward */
+    int threads, width, v_width; /* widths: as the template has them, by the tensor cores; 0: in f32 */
     double tolerance;
 } entry;
+enum { TILE = 64 };
+
+/* As attention_halves.cuh. */
+static uint32_t shared_of(const entry *e, bool forward) {
+    int wider = e->width > e->v_width ? e->width : e->v_width, step = wider > 128 ? 32 : 64, back = wider > 64 ? 32 : 64, both = e->width + e->v_width + 16;
+    if (!e->width) return 0;
+    return (uint32_t)(forward ? (TILE * (e->width + 8) + 2 * step * both) * 2 : (TILE + 2 * back) * both * 2);
+}
 
 typedef struct kept {
     void *at[TENSORS];
@@ -123,7 +131,7 @@ static void run_entry(int a, const entry *e, const char *part, sizes *z, kept *k
     tuple(&l, at, TENSORS, scratch, (const int64_t *)z, sizeof *z / 8);
     param(&l, &none, sizeof none);
     snprintf(name, sizeof name, "%s_%s", e->name, part);
-    l.shared = 0;
+    l.shared = strcmp(part, "delta") != 0 ? shared_of(e, !strcmp(part, "forward")) : 0;
     run(&l, a, name, (int)blocks, 1, e->threads, (uint64_t)(order + 1));
     for (int t = 0; t < TENSORS; t++)
         if (writes >> t & 1) memcpy(k->at[t], at[t], bytes_of(e, t, k->count[t]));
@@ -135,12 +143,13 @@ static int64_t tiles(int64_t n, int tile) { return (n + tile - 1) / tile; }
 
 static void run_all(int a, const entry *e, sizes *z, kept *k, bool backward, int order) {
     int64_t rows = z->batch * z->heads, most = z->width > z->v_width ? z->width : z->v_width;
+    int64_t shares = !e->width ? tiles(most, 128) : e->width > 128 || e->v_width > 128 ? 2 : 1;
     float *delta = zeroed(rows * z->queries * 4);
-    run_entry(a, e, "forward", z, k, delta, 1 << O | 1 << LSE, false, rows * tiles(z->queries, e->query_tile), order);
+    run_entry(a, e, "forward", z, k, delta, 1 << O | 1 << LSE, false, rows * tiles(z->queries, TILE), order);
     if (backward) {
-        run_entry(a, e, "delta", z, k, delta, 0, true, tiles(rows * z->queries, 8), order);
-        run_entry(a, e, "keys", z, k, delta, 1 << DK | 1 << DV, false, z->batch * z->kv_heads * tiles(z->keys, e->key_tile) * tiles(most, e->columns), order);
-        run_entry(a, e, "queries", z, k, delta, 1 << DQ, false, rows * tiles(z->queries, e->query_tile), order);
+        run_entry(a, e, "delta", z, k, delta, 0, true, tiles(rows * z->queries, e->threads / 32), order);
+        run_entry(a, e, "keys", z, k, delta, 1 << DK | 1 << DV, false, z->batch * z->kv_heads * tiles(z->keys, TILE) * shares, order);
+        run_entry(a, e, "queries", z, k, delta, 1 << DQ, false, rows * tiles(z->queries, TILE), order);
     }
     free(delta);
 }
@@ -215,10 +224,26 @@ static void test_entry(int a, const entry *e, int width, int v_width) {
     test_case(a, e, plain(1, 1, 1, 70, 66, 16, 16, true), dense, 0.5f, NOT_NUMBERS, false);
 }
 
+/* Widths are multiples of 8, and neighbours of a row lie side by side. */
+static void test_halves(int a, const entry *e, int width, int v_width) {
+    static const int dense[] = {0, 0, 0}, gaps[] = {2, 0, 2};
+    test_case(a, e, plain(1, 1, 1, 1, 1, 8, 8, false), dense, 1, ORDINARY, true);
+    test_case(a, e, plain(1, 2, 2, 33, 150, width, v_width, true), gaps, 0.2f, ORDINARY, true);
+    sizes z = plain(1, 1, 1, 65, 31, 16, 24, true); /* the first rows see no key */
+    z.window = 20;
+    test_case(a, e, z, gaps, 0.3f, ORDINARY, true);
+    z = plain(2, 2, 3, 130, 40, 16, 8, true); /* heads 2 and 3 of 6, in two groups; a part of queries, against a part of keys */
+    z.kv_heads = 2, z.head_offset = 2, z.queries_total = 200, z.keys_total = 230, z.q_offset = 40, z.k_offset = 50;
+    test_case(a, e, z, dense, 0.3f, ORDINARY, true);
+    test_case(a, e, plain(1, 1, 1, 40, 130, 24, 24, false), dense, 1, LARGE, true);
+    test_case(a, e, plain(1, 1, 1, 70, 66, 16, 16, true), dense, 0.5f, NOT_NUMBERS, false);
+}
+
 int main(int argc, char **argv) {
-    static const entry narrow = {"attention_narrow", {23, -126, 0x1.fffffep127}, 256, 64, 64, 128, 4e-6};
-    static const entry wide_heads = {"attention_wide", {23, -126, 0x1.fffffep127}, 256, 64, 64, 128, 4e-6};
-    static const entry halves = {"attention_bf16", {7, -126, 0x1.fep127}, 256, 64, 64, 128, 6e-3};
+    const entry narrow = {"attention_narrow", f32, 256, 0, 0, 4e-6}, wide_heads = {"attention_wide", f32, 256, 0, 0, 4e-6};
+    const entry halves = {"attention_bf16", bf16, 256, 0, 0, 6e-3};
+    const entry narrow_bf16 = {"narrow_bf16", bf16, 128, 48, 32, 1e-2}, usual_bf16 = {"usual_bf16", bf16, 128, 128, 128, 1e-2};
+    const entry odd_f16 = {"odd_f16", f16, 128, 160, 64, 2e-3}, wide_bf16 = {"wide_bf16", bf16, 128, 256, 256, 1e-2};
     if (argc < 3) return 2;
     root = argv[1];
     dtm_cuda *cuda = open_nvrtc(argv[2]);
@@ -229,6 +254,13 @@ int main(int argc, char **argv) {
         test_entry(a, &narrow, 64, 40);
         if (a != 1) test_entry(a, &halves, 65, 128);
         if (a != 2) test_entry(a, &wide_heads, 150, 256);
+    }
+    load("attention_halves.cu");
+    for (int a = 0; a < ARCHITECTURES; a++) {
+        test_halves(a, &narrow_bf16, 40, 24);
+        if (a != 1) test_halves(a, &odd_f16, 144, 64);
+        if (a != 2) test_halves(a, &usual_bf16, 128, 120);
+        if (a == 1) test_halves(a, &wide_bf16, 256, 200);
     }
     for (int a = 0; a < ARCHITECTURES; a++) sim_module_free(modules[a]);
     dtm_jit_destroy(jit);
