@@ -39,6 +39,7 @@ run() {
         "$compare" runs run oracle) >"$folder/log" 2>&1; then
         passed=$((passed + 1))
     else
+        grep -q 'libnvrtc is missing' "$folder/log" && exit 77
         failed=$((failed + 1))
         echo "FAILED $1"
         grep -v 'warning\[' "$folder/log" | tail -20
