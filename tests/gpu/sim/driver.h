@@ -171,6 +171,7 @@ int capture_enqueue(struct stream *, struct task *);
 int capture_record(struct stream *, struct event *);
 int capture_wait(struct stream *, struct event *);
 void capture_spoil(struct capture *);
+const char *capture_name(const struct event *); /* of what it was recorded after */
 int capture_forbids(void); /* for what may synchronise */
 void set_copy(struct node_set *, const struct node_set *);
 void code_release(struct task *);

@@ -105,6 +105,9 @@ static bool goes_on(const struct capture *c) {
         o = o->next;
     return o != NULL;
 }
+const char *capture_name(const struct event *e) {
+    return goes_on(e->capture) && e->tips.n ? e->capture->nodes->node[e->tips.nodes[e->tips.n - 1]].task->name : "nothing";
+}
 int capture_wait(struct stream *s, struct event *e) {
     if (!e->capture) {
         say("cuStreamWaitEvent: stream %d captures, and the event was recorded before", s->number);

@@ -8,14 +8,16 @@
  *     grid            a block less; shared: half the dynamic shared memory; base: all addresses are 64 bytes on; swap: those of the first
  *                     tuple move up by one place; legacy: on the legacy stream
  *     optin           cuFuncSetAttribute is lost
- *     ld, transpose, stride, claim, workspace, beta, algorithm    of a product (cublaslt.c) */
+ *     ld, transpose, stride, claim, workspace, beta, algorithm    of a product (cublaslt.c)
+ *     skip, count, type, op, root    of a collective or message on one rank (nccl.c): it is not asked for, one element less, as another type of
+ *                     the same size, maximum for sum, another root or peer */
 #include "driver.h"
 
 #include <stdio.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define MUTANTS(M) M(wait) M(record) M(sync) M(launch) M(copy) M(grid) M(shared) M(base) M(swap) M(legacy) M(optin) M(ld) M(transpose) M(stride) \
-    M(claim) M(workspace) M(beta) M(algorithm)
+    M(claim) M(workspace) M(beta) M(algorithm) M(skip) M(count) M(type) M(op) M(root)
 #define NAME(name) #name,
 static const char *const names[] = {MUTANTS(NAME)};
 #undef NAME

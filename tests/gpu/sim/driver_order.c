@@ -430,13 +430,20 @@ dtm_cu_result fake_StreamQuery(dtm_cu_stream stream) {
     unlock();
     return error;
 }
+/* Who waits for what, for those who look at a mutant. */
+static const char *what_of(const struct stream *s, const struct event *e) {
+    static _Thread_local char text[120];
+    const char *what = e->capture ? capture_name(e) : e->op && e->op->task ? e->op->task->name : "what is done";
+    snprintf(text, sizeof text, "stream %d for %s", s->number, what);
+    return text;
+}
 dtm_cu_result fake_StreamWaitEvent(dtm_cu_stream stream, dtm_cu_event event, unsigned flags) {
     int error = enter();
     struct stream *s = error ? NULL : object_of(stream, STREAM, "cuStreamWaitEvent", true);
     struct event *e = error ? NULL : object_of(event, EVENT, "cuStreamWaitEvent", true);
     if (!error && (!s || !e || flags))
         error = !s || !e ? INVALID_HANDLE : INVALID_VALUE;
-    if (!error && dtm_sim_mutated("wait", "cuStreamWaitEvent")) {
+    if (!error && dtm_sim_mutated("wait", what_of(s, e))) {
         unlock();
         return OK;
     }

@@ -384,9 +384,31 @@ static int checked(struct ncclComm *comm, const struct step *s, dtm_cu_stream st
     return NCCL_OK;
 }
 
+/* What DTM_SIM_MUTANT makes of a call; false: nothing. */
+static bool mutate(struct step *s, int n) {
+    static const int other[][2] = {{DTM_NCCL_F32, DTM_NCCL_I32}, {DTM_NCCL_F16, DTM_NCCL_BF16}, {DTM_NCCL_BF16, DTM_NCCL_F16}};
+    char text[TEXT];
+    call_text(&s->call, text, sizeof text);
+    bool reduces = s->call.kind == ALL_REDUCE || s->call.kind == REDUCE_SCATTER || s->call.kind == REDUCE;
+    bool rooted = s->call.kind >= SEND || s->call.kind == REDUCE || s->call.kind == BROADCAST;
+    if (!s->call.count || n < 2) return true;
+    if (driver_mutated("skip", text)) return false;
+    s->call.count -= driver_mutated("count", text);
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (s->call.type == other[i][0] && driver_mutated("type", text)) {
+            s->call.type = other[i][1];
+            break;
+        }
+    if (reduces && driver_mutated("op", text)) s->call.op = s->call.op == DTM_NCCL_SUM ? DTM_NCCL_MAX : DTM_NCCL_SUM;
+    if (rooted && driver_mutated("root", text)) s->call.root = (s->call.root + 1) % n;
+    return true;
+}
+
 static int ask(struct ncclComm *comm, enum kind kind, const void *from, void *to, size_t count, int type, int op, int root,
                dtm_cu_stream stream) {
     struct step step = {{(int)kind, type, op, root, count}, from, to};
+    if (comm && driver_found() && !mutate(&step, comm->n)) return NCCL_OK;
+    count = step.call.count;
     int result = checked(comm, &step, stream);
     if (result != NCCL_OK) {
         group_result = result;

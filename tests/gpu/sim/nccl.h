@@ -168,6 +168,7 @@ struct launch {
 /* Gives it to its stream, which owns it from then on: an NCCL result. */
 int launch_enqueue(struct launch *);
 bool driver_found(void);
+bool driver_mutated(const char *which, const char *of); /* driver_mutants.c */
 void *driver_host(const void *at, uint64_t bytes); /* the bytes behind an address; NULL if they are not there */
 int driver_device(dtm_cu_stream stream, int *device, unsigned long long *unique);
 

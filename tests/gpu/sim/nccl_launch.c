@@ -15,6 +15,7 @@
 static int (*enqueue)(struct CUstream_st *, const struct sim_work *);
 static int (*device_of)(struct CUstream_st *, int *, unsigned long long *);
 static void *(*host_of)(uint64_t at, size_t bytes);
+static bool (*mutated)(const char *which, const char *of);
 
 static int find_driver(struct dl_phdr_info *info, size_t size, void *out) {
     (void)size;
@@ -35,12 +36,15 @@ static void find_once(void) {
     *(void **)&enqueue = dlsym(handle, "sim_work_enqueue");
     *(void **)&device_of = dlsym(handle, "sim_work_device");
     *(void **)&host_of = dlsym(handle, "dtm_sim_host");
+    *(void **)&mutated = dlsym(handle, "dtm_sim_mutated");
 }
 
 bool driver_found(void) {
     pthread_once(&driver_once, find_once);
     return enqueue && device_of && host_of;
 }
+
+bool driver_mutated(const char *which, const char *of) { return mutated && mutated(which, of); }
 
 void *driver_host(const void *at, uint64_t bytes) { return host_of((uint64_t)(uintptr_t)at, bytes); }
 
