@@ -407,14 +407,13 @@ static bool mutate(struct step *s, int n) {
 static int ask(struct ncclComm *comm, enum kind kind, const void *from, void *to, size_t count, int type, int op, int root,
                dtm_cu_stream stream) {
     struct step step = {{(int)kind, type, op, root, count}, from, to};
-    if (comm && driver_found() && !mutate(&step, comm->n)) return NCCL_OK;
-    count = step.call.count;
     int result = checked(comm, &step, stream);
     if (result != NCCL_OK) {
         group_result = result;
         return result;
     }
-    if (!count && kind < SEND) return NCCL_OK; /* as NCCL does */
+    if (!mutate(&step, comm->n)) return NCCL_OK;
+    if (!step.call.count && kind < SEND) return NCCL_OK; /* as NCCL does */
     struct launch *l = calloc(1, sizeof *l + sizeof *l->steps);
     if (!l) abort();
     l->comm = comm;
