@@ -3,6 +3,7 @@
 #include "kernels/cpu/matmul.h"
 #include "runtime/cuda/device.h"
 #include "runtime/json.h"
+#include "runtime/probe.h"
 
 #include <mpi.h>
 #include <stdio.h>
@@ -242,6 +243,22 @@ bool dtm_info_print_json(const dtm_plan *plan) {
     return !w.failed;
 }
 
+/* What is between nodes. One node needs none, so that nothing here is a failure; `probe` tells more. */
+static void print_ports(const dtm_options *options) {
+    dtm_status missing = {0};
+    dtm_ports ports;
+    if (dtm_ports_read(options, 0, &ports, &missing)) dtm_ports_print(&ports);
+    else printf("%-12s not usable: %s\n", "libibverbs", missing.message);
+    free(ports.items);
+}
+
+static void put_ports(const dtm_options *options, dtm_json_writer *w) {
+    dtm_status missing = {0};
+    dtm_ports ports;
+    if (dtm_ports_read(options, 0, &ports, &missing)) dtm_ports_put(&ports, w);
+    free(ports.items);
+}
+
 bool dtm_info_devices(const dtm_options *options, dtm_status *status) {
     dtm_cuda *cuda;
     const dtm_cuda_options cuda_options = {.folder = options->cuda_libs};
@@ -250,6 +267,7 @@ bool dtm_info_devices(const dtm_options *options, dtm_status *status) {
         dtm_json_writer w = {0};
         dtm_json_begin_object(&w);
         dtm_devices_put(cuda, &w, status);
+        put_ports(options, &w);
         dtm_json_end_object(&w);
         if (w.failed)
             dtm_status_fail(status, "out of memory");
@@ -257,7 +275,7 @@ bool dtm_info_devices(const dtm_options *options, dtm_status *status) {
             puts(w.data);
         free(w.data);
     } else
-        dtm_devices_print(cuda, status);
+        dtm_devices_print(cuda, status), print_ports(options);
     dtm_cuda_destroy(cuda);
     return !status->failed;
 }

@@ -5,6 +5,7 @@
 #include "runtime/links.h"
 #include "runtime/options.h"
 #include "runtime/plan.h"
+#include "runtime/probe.h"
 #include "runtime/run.h"
 
 #include <errno.h>
@@ -113,6 +114,17 @@ static int run_mpi(dtm_program_run *run, int *argc, char ***argv) {
     return 1;
 }
 
+/* Of this machine, or of all that a launcher started it on. */
+static int run_probe(const dtm_options *options, int *argc, char ***argv) {
+    dtm_status status = {0};
+    dtm_comm *comm = NULL;
+    if (launcher_size() > 1 && !dtm_comm_open_mpi(argc, argv, &comm, &status)) return fail(&status);
+    bool ok = dtm_probe(comm, options, &status);
+    if (!ok && !status.echo) fprintf(stderr, "error: %s\n", status.message);
+    if (comm) dtm_comm_close(comm);
+    return !ok;
+}
+
 /* One rank that no launcher started needs no MPI, and is spared the start of it. */
 static bool alone(const dtm_plan *plan) {
     return plan->ranks == 1 && launcher_rank() < 0;
@@ -149,6 +161,8 @@ int main(int argc, char **argv) {
         if (options.json) return printed(dtm_info_print_json(plan) ? 0 : 1);
         dtm_info_print(plan);
         return printed(0);
+    case DTM_COMMAND_PROBE:
+        return printed(run_probe(&options, &argc, &argv));
     default:
         break;
     }

@@ -21,6 +21,7 @@ static const char overview[] =
     "    train     train, from the program's initial weights or those of a file\n"
     "    eval      the mean loss over the data, forward only\n"
     "    info      the program, its mesh, parameters, memory of a rank, hash of the plan\n"
+    "    probe     the RDMA ports of this machine, or of all that mpirun starts it on, and what is wrong with them\n"
     "\n"
     "`%s COMMAND --help` tells more; --version prints versions.\n"
     "\n"
@@ -92,6 +93,11 @@ static const char shared_text[] =
     "    --disturb N            a debugging aid, with --local: messages come late, by times drawn by N, and who does not\n"
     "                           wait for them is found out\n"
     "\n"
+    "links between nodes (RDMA: InfiniBand, RoCE)\n"
+    "    --require-links        a port that is not as it should be (`probe --help`) is an error; else, where there are several\n"
+    "                           nodes, it is a warning\n"
+    "    --verbs-lib DIR        the folder with libibverbs.so.1; by default the loader finds it\n"
+    "\n"
     "of a program built with --target cuda\n"
     "    --cuda-libs DIR        the folder with libcuda, libnvrtc, libcublasLt and libnccl; by default the loader finds them,\n"
     "                           or they are in /usr/local/cuda/lib64\n"
@@ -112,6 +118,19 @@ static const char info_text[] =
     "\n"
     "It needs no mpirun and no data.\n";
 
+static const char probe_text[] =
+    "%s probe: what libibverbs and sysfs tell of each port of each RDMA adapter: state, rate, GIDs, errors, and how far each\n"
+    "GPU is from it over PCI (PIX, PXB, PHB, NODE, SYS, as nvidia-smi has them). With mpirun, of all nodes.\n"
+    "\n"
+    "A port that is not active, or slower than the fastest of its peers (same vendor, part and link layer, on any node), or\n"
+    "whose error counters rise, or that has no usable GID, is one warning on stderr.\n"
+    "\n"
+    "    --json                 one JSON object\n"
+    "    --interval S           error counters are read twice, so many seconds apart (default 1)\n"
+    "    --require-links        a warning is an error, and no adapter is one\n"
+    "    --verbs-lib DIR        the folder with libibverbs.so.1; by default the loader finds it\n"
+    "    --sysfs DIR            a debugging aid: another folder than /sys\n";
+
 void dtm_options_help(const dtm_options *options) {
     const char *name = options->program, *about = options->about;
     if (!about)
@@ -120,9 +139,11 @@ void dtm_options_help(const dtm_options *options) {
         printf(train_text, name);
     else if (!strcmp(about, "eval"))
         printf(eval_text, name);
+    else if (!strcmp(about, "probe"))
+        printf(probe_text, name);
     else
         printf(info_text, name);
-    if (about && strcmp(about, "info") != 0) fputs(shared_text, stdout);
+    if (about && strcmp(about, "info") != 0 && strcmp(about, "probe") != 0) fputs(shared_text, stdout);
 }
 
 /* ---- flags ---- */
@@ -135,11 +156,12 @@ typedef enum flag_kind {
     FLAG_SEED,
     FLAG_THREADS,
     FLAG_SECONDS,
+    FLAG_INTERVAL,
     FLAG_STEPS,
     FLAG_TOKENS
 } flag_kind;
 
-enum { FOR_TRAIN = 1, FOR_EVAL = 2, FOR_INFO = 4, FOR_RUN = FOR_TRAIN | FOR_EVAL };
+enum { FOR_TRAIN = 1, FOR_EVAL = 2, FOR_INFO = 4, FOR_PROBE = 8, FOR_RUN = FOR_TRAIN | FOR_EVAL };
 
 typedef struct flag {
     const char *name;
@@ -148,7 +170,7 @@ typedef struct flag {
     void *target;
 } flag;
 
-enum { FLAGS = 26 };
+enum { FLAGS = 30 };
 
 static void flags_of(dtm_options *o, flag flags[FLAGS]) {
     const flag all[FLAGS] = {
@@ -171,12 +193,16 @@ static void flags_of(dtm_options *o, flag flags[FLAGS]) {
         {"--trace-steps", FLAG_STEPS, FOR_RUN, NULL},
         {"--links", FLAG_TEXT, FOR_RUN, &o->links},
         {"--simulate", FLAG_SWITCH, FOR_TRAIN, &o->simulate},
-        {"--json", FLAG_SWITCH, FOR_INFO, &o->json},
+        {"--json", FLAG_SWITCH, FOR_INFO | FOR_PROBE, &o->json},
         {"--devices", FLAG_SWITCH, FOR_INFO, &o->devices},
         {"--cuda-libs", FLAG_FOLDER, FOR_RUN | FOR_INFO, &o->cuda_libs},
         {"--cache", FLAG_FOLDER, FOR_RUN, &o->cache},
         {"--no-graph", FLAG_SWITCH, FOR_RUN, &o->no_graph},
         {"--generated-products", FLAG_SWITCH, FOR_RUN, &o->generated_products},
+        {"--require-links", FLAG_SWITCH, FOR_RUN | FOR_PROBE, &o->require_links},
+        {"--interval", FLAG_INTERVAL, FOR_PROBE, NULL},
+        {"--verbs-lib", FLAG_FOLDER, FOR_RUN | FOR_INFO | FOR_PROBE, &o->verbs_lib},
+        {"--sysfs", FLAG_FOLDER, FOR_RUN | FOR_INFO | FOR_PROBE, &o->sysfs},
         {NULL, FLAG_SWITCH, 0, NULL},
     };
     memcpy(flags, all, sizeof all);
@@ -213,6 +239,7 @@ static bool seed(const char *text, uint64_t *out) {
 
 static bool set(dtm_options *o, const flag *f, const char *value, dtm_status *status) {
     int64_t number;
+    double *seconds;
     const char *end;
     switch (f->kind) {
     case FLAG_SWITCH:
@@ -240,9 +267,11 @@ static bool set(dtm_options *o, const flag *f, const char *value, dtm_status *st
         if (steps(value, &o->trace_first, &o->trace_last)) return true;
         return dtm_status_fail(status, "%s wants a step or steps, 3 or 3-5, counted from 1, not `%s`", f->name, value);
     case FLAG_SECONDS:
-        end = dtm_number_read(value, &o->deadline);
-        o->deadline_given = true;
-        if (end && !*end && o->deadline >= 0 && isfinite(o->deadline)) return true;
+    case FLAG_INTERVAL:
+        seconds = f->kind == FLAG_SECONDS ? &o->deadline : &o->interval;
+        end = dtm_number_read(value, seconds);
+        *(f->kind == FLAG_SECONDS ? &o->deadline_given : &o->interval_given) = true;
+        if (end && !*end && *seconds >= 0 && isfinite(*seconds)) return true;
         return dtm_status_fail(status, "%s wants a number of seconds, not `%s`", f->name, value);
     default:
         o->format_given = true;
@@ -326,6 +355,8 @@ static bool check_files(const dtm_options *o, dtm_status *status) {
 }
 
 static bool finish(dtm_options *o, dtm_status *status) {
+    if ((o->verbs_lib || o->sysfs) && o->command == DTM_COMMAND_INFO && !o->devices)
+        return dtm_status_fail(status, "%s is for --devices: add it", o->verbs_lib ? "--verbs-lib" : "--sysfs");
     if (o->cuda_libs && o->command == DTM_COMMAND_INFO && !o->devices) return dtm_status_fail(status, "--cuda-libs is for --devices: add it");
     if (o->command != DTM_COMMAND_TRAIN && o->command != DTM_COMMAND_EVAL) return true;
     if (o->trace_first && !o->trace)
@@ -352,7 +383,7 @@ bool dtm_options_parse(int argc, char **argv, dtm_options *out, dtm_status *stat
         dtm_command command;
         int bit;
     } commands[] = {{"train", DTM_COMMAND_TRAIN, FOR_TRAIN}, {"eval", DTM_COMMAND_EVAL, FOR_EVAL},
-                    {"info", DTM_COMMAND_INFO, FOR_INFO},    {"help", DTM_COMMAND_HELP, 0},
+                    {"info", DTM_COMMAND_INFO, FOR_INFO},    {"probe", DTM_COMMAND_PROBE, FOR_PROBE}, {"help", DTM_COMMAND_HELP, 0},
                     {"--help", DTM_COMMAND_HELP, 0},         {"-h", DTM_COMMAND_HELP, 0},
                     {"--version", DTM_COMMAND_VERSION, 0}};
     memset(out, 0, sizeof *out);
@@ -360,11 +391,11 @@ bool dtm_options_parse(int argc, char **argv, dtm_options *out, dtm_status *stat
     out->steps = -1;
     out->argc = argc;
     out->argv = argv;
-    if (argc < 2) return dtm_status_fail(status, "say what to do: train, eval or info (--help tells more)");
+    if (argc < 2) return dtm_status_fail(status, "say what to do: train, eval, info or probe (--help tells more)");
     int bit = -1;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (!strcmp(argv[1], commands[i].name)) out->command = commands[i].command, bit = commands[i].bit;
-    if (bit < 0) return dtm_status_fail(status, "there is no command `%s`: say train, eval or info", argv[1]);
+    if (bit < 0) return dtm_status_fail(status, "there is no command `%s`: say train, eval, info or probe", argv[1]);
     flag flags[FLAGS];
     flags_of(out, flags);
     for (int i = 2; i < argc && bit; i++) {
@@ -376,7 +407,7 @@ bool dtm_options_parse(int argc, char **argv, dtm_options *out, dtm_status *stat
         if (!take(out, flags, bit, &i, status)) return false;
     }
     if (!bit && argc > 2) {
-        for (int i = 0; i < 3 && out->command == DTM_COMMAND_HELP; i++)
+        for (int i = 0; i < 4 && out->command == DTM_COMMAND_HELP; i++)
             if (!strcmp(argv[2], commands[i].name)) out->about = argv[2];
         const char *extra = !out->about ? argv[2] : argc > 3 ? argv[3] : NULL;
         if (extra) return dtm_status_fail(status, "`%s` is not understood after `%s`", extra, out->about ? out->about : argv[1]);

@@ -12,6 +12,7 @@ typedef enum dtm_command {
     DTM_COMMAND_TRAIN,
     DTM_COMMAND_EVAL,
     DTM_COMMAND_INFO,
+    DTM_COMMAND_PROBE,
     DTM_COMMAND_HELP,
     DTM_COMMAND_VERSION
 } dtm_command;
@@ -37,6 +38,10 @@ typedef struct dtm_options {
     const char *cache;     /* the folder of compiled kernels, or NULL: ~/.cache/dtm */
     bool no_graph, generated_products; /* on a GPU */
     double deadline; /* of the watchdog, seconds */
+    bool require_links, interval_given;
+    double interval;       /* of probe, seconds */
+    const char *verbs_lib; /* the folder of libibverbs, or NULL */
+    const char *sysfs;     /* another folder than /sys, or NULL */
     int argc;
     char **argv; /* for the log's header */
 } dtm_options;

@@ -4,6 +4,7 @@
 #include "runtime/checkpoint.h"
 #include "runtime/data.h"
 #include "runtime/info.h"
+#include "runtime/probe.h"
 #include "runtime/profile.h"
 #include "runtime/simulate.h"
 #include "runtime/trace.h"
@@ -259,7 +260,7 @@ bool dtm_run_rank(dtm_comm *comm, void *argument, dtm_status *status) {
     session s;
     memset(&s, 0, sizeof s);
     dtm_comm_link(comm, false); /* steps alone go over them */
-    bool ok = wanted_steps(&s, run->plan, run->options, status) &&
+    bool ok = wanted_steps(&s, run->plan, run->options, status) && dtm_probe_check(comm, run->options, status) &&
               dtm_rank_load(&s.rank, run->plan, run->options, comm, status) && prepare(&s, status) &&
               run_steps(&s, status) && finish(&s, status);
     s.rank.failed = !ok;
