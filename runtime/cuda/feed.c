@@ -1,13 +1,12 @@
 /* What goes into a step and comes out of it. Numbers that the host computes and blocks of inputs are gathered in pinned memory, all
- * of a step, and go to the device in one copy before it; the step takes them from there to their buffers, so that each step
- * consists of the same operations:
+ * of a step, and go to the device in one copy on a stream of their own, beside the step before. The step takes them from one place, so that
+ * each step consists of the same operations:
  *
- *     host             slot of this step --one copy--> given    given -> buffer, ..  (the step)   buffer -> told, ..
- *                                                                                    told, errors --one copy--> slot of this step
+ *     host, pinned --> slot  (on `arriving`)      slot --> given --> buffer, ..  (the step)   buffer, .. --> told --> pinned
  *
- * Both ends have two slots in turn: while the device is at a step the host gets ready the next one and reads what the one before it
- * has told. Which they are is found in the first step, in which each is copied as the walk comes to it. What comes before the
- * first step, once, is copied and waited for. */
+ * There are two slots, used in turn: while the device is at a step the host gets ready the next one and reads what the one before it has
+ * told; it does not begin one before it has taken what the step before the last told. What goes in is found in the first step, in
+ * which each is copied as the walk comes to it. What comes before the first step, once, is copied and waited for. */
 #include "runtime/cuda/device.h"
 
 #include "kernels/cpu/half.h"
@@ -37,12 +36,12 @@ struct dtm_feed {
     told *tells;
     size_t n_tells, cap_tells, next_told;
     int64_t given_bytes, told_bytes; /* told: the errors, then 8 bytes a report */
-    int64_t given_at, told_at;       /* offsets in the device's memory */
+    int64_t given_at, slots_at, told_at; /* offsets in the device's memory */
     char *given_slots[SLOTS], *told_slots[SLOTS]; /* pinned */
-    dtm_cu_event taken[SLOTS], ready[SLOTS];
-    bool waits[SLOTS]; /* for `taken` */
+    dtm_cu_stream arriving;
+    dtm_cu_event arrived[SLOTS], ready[SLOTS];
     double rates[SLOTS]; /* learning rate of the step */
-    int64_t steps[SLOTS];
+    int64_t steps[SLOTS]; /* that the slot is of; -1: taken */
 };
 
 static int64_t aligned(int64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
@@ -98,7 +97,9 @@ bool dtm_feed_measure(dtm_rank *rank, dtm_status *status) {
     f->told_bytes = 8 * (dtm_device_errors(rank->device) + (int64_t)f->cap_tells);
     f->givens = calloc(f->cap_givens + 1, sizeof *f->givens);
     f->tells = calloc(f->cap_tells + 1, sizeof *f->tells);
+    f->given_bytes = (f->given_bytes + 255) / 256 * 256;
     f->given_at = dtm_device_reserve(rank->device, f->given_bytes);
+    f->slots_at = dtm_device_reserve(rank->device, SLOTS * f->given_bytes);
     f->told_at = dtm_device_reserve(rank->device, f->told_bytes);
     dtm_device_errors_at(rank->device, f->told_at);
     return (f->givens && f->tells) || dtm_status_fail(status, "out of memory for what goes into a step");
@@ -107,11 +108,12 @@ bool dtm_feed_measure(dtm_rank *rank, dtm_status *status) {
 bool dtm_feed_load(dtm_rank *rank, dtm_status *status) {
     dtm_device *device = rank->device;
     dtm_feed *f = device->feed;
+    if (!dtm_device_stream(device, false, &f->arriving, status)) return false;
     for (int s = 0; s < SLOTS; s++) {
         dtm_cu_result result = device->driver->MemHostAlloc((void **)&f->given_slots[s], (size_t)f->given_bytes + 1, DTM_CU_HOST_PORTABLE);
         if (!result) result = device->driver->MemHostAlloc((void **)&f->told_slots[s], (size_t)f->told_bytes + 1, DTM_CU_HOST_PORTABLE);
         if (!dtm_device_check(device, result, status, "%lld bytes of pinned memory", (long long)(f->given_bytes + f->told_bytes))) return false;
-        if (!dtm_device_event(device, &f->taken[s], status) || !dtm_device_event(device, &f->ready[s], status)) return false;
+        if (!dtm_device_event(device, &f->arrived[s], status) || !dtm_device_event(device, &f->ready[s], status)) return false;
         f->steps[s] = -1;
     }
     int64_t *words = (int64_t *)f->told_slots[0], n = dtm_device_errors(device);
@@ -151,12 +153,27 @@ static bool copy_in(dtm_rank *rank, const given *g, dtm_status *status) {
     return dtm_device_check(device, device->driver->MemcpyDtoDAsync(to, from, (size_t)g->bytes, device->compute), status, "`%s`", at->name);
 }
 
-static bool send(dtm_rank *rank, int slot, int64_t offset, int64_t bytes, dtm_status *status) {
+static bool check_copy(dtm_rank *rank, dtm_cu_result result, dtm_status *status) {
+    return dtm_device_check(rank->device, result, status, "what goes into step %lld", (long long)rank->step + 1);
+}
+
+/* In the first step: one, on `compute`. */
+static bool send_one(dtm_rank *rank, int slot, const given *g, dtm_status *status) {
     dtm_device *device = rank->device;
     dtm_feed *f = device->feed;
-    dtm_cu_pointer to = device->memory + (dtm_cu_pointer)(f->given_at + offset);
-    return dtm_device_check(device, device->driver->MemcpyHtoDAsync(to, f->given_slots[slot] + offset, (size_t)bytes, device->compute), status,
-                            "what goes into step %lld", (long long)rank->step + 1);
+    dtm_cu_pointer to = device->memory + (dtm_cu_pointer)(f->given_at + g->offset);
+    return check_copy(rank, device->driver->MemcpyHtoDAsync(to, f->given_slots[slot] + g->offset, (size_t)g->bytes, device->compute), status);
+}
+
+static bool send_all(dtm_rank *rank, int slot, int64_t bytes, dtm_status *status) {
+    dtm_device *device = rank->device;
+    dtm_feed *f = device->feed;
+    dtm_cu_pointer given = device->memory + (dtm_cu_pointer)f->given_at, to = device->memory + (dtm_cu_pointer)(f->slots_at + slot * f->given_bytes);
+    dtm_cu_result result = device->driver->MemcpyHtoDAsync(to, f->given_slots[slot], (size_t)bytes, f->arriving);
+    if (!result) result = device->driver->EventRecord(f->arrived[slot], f->arriving);
+    if (!result) result = device->driver->StreamWaitEvent(device->compute, f->arrived[slot], 0);
+    if (!result) result = device->driver->MemcpyDtoDAsync(given, to, (size_t)bytes, device->compute);
+    return check_copy(rank, result, status);
 }
 
 void dtm_feed_again(dtm_device *device) { device->feed->next = device->feed->next_told = 0; }
@@ -167,9 +184,9 @@ bool dtm_feed_begin(dtm_rank *rank, dtm_status *status) {
     int slot = (int)(rank->step % SLOTS);
     f->in_step = true;
     dtm_feed_again(device);
+    if (f->steps[slot] >= 0) return dtm_status_fail(status, "step %lld begins before what step %lld told was taken: a defect of dtm", (long long)rank->step + 1, (long long)f->steps[slot] + 1);
     f->steps[slot] = rank->step;
     if (!f->known) return true;
-    if (f->waits[slot] && !dtm_device_wait(rank, f->taken[slot], status, "step %lld", (long long)rank->step - SLOTS + 1)) return false;
     bool ok = true;
     int64_t bytes = 0;
     for (size_t i = 0; ok && i < f->n_givens; i++) {
@@ -179,9 +196,7 @@ bool dtm_feed_begin(dtm_rank *rank, dtm_status *status) {
         bytes = g->offset + g->bytes;
     }
     dtm_rank_set_microbatch(rank, 0, false, false);
-    if (!ok || !bytes) return ok;
-    f->waits[slot] = true;
-    return send(rank, slot, 0, bytes, status) && dtm_device_check(device, device->driver->EventRecord(f->taken[slot], device->compute), status, "an event");
+    return ok && (!bytes || send_all(rank, slot, bytes, status));
 }
 
 static bool give_once(dtm_rank *rank, uint32_t instruction, uint32_t buffer, int64_t bytes, dtm_status *status) {
@@ -207,7 +222,7 @@ static bool give(dtm_rank *rank, uint32_t instruction, uint32_t buffer, dtm_stat
         return dtm_status_fail(status, "more goes into a step than was counted: a defect of dtm");
     f->givens[f->n_givens++] = g;
     int slot = (int)(rank->step % SLOTS);
-    return get(rank, instruction, f->given_slots[slot] + g.offset, status) && send(rank, slot, g.offset, bytes, status) && copy_in(rank, &g, status);
+    return get(rank, instruction, f->given_slots[slot] + g.offset, status) && send_one(rank, slot, &g, status) && copy_in(rank, &g, status);
 }
 
 /* The number in every element: nothing that changes. */
@@ -282,6 +297,7 @@ bool dtm_feed_take(dtm_rank *rank, int64_t step, dtm_status *status) {
     int64_t errors = dtm_device_errors(device), under_way = rank->step;
     if (f->steps[slot] != step) return dtm_status_fail(status, "what step %lld tells was not kept: a defect of dtm", (long long)step + 1);
     if (!dtm_device_wait(rank, f->ready[slot], status, "step %lld", (long long)step + 1)) return false;
+    f->steps[slot] = -1;
     rank->step = step;
     rank->learning_rate = f->rates[slot];
     rank->n_reports = 0;
