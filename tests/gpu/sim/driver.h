@@ -53,7 +53,7 @@ extern struct state {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool initialised;
-    int n_devices, architecture, multiprocessors, checks, sample;
+    int n_devices, architecture, multiprocessors, checks, sample, graphs;
     size_t memory;
     uint64_t random, seed;
     struct device devices[MAX_DEVICES];

@@ -138,6 +138,8 @@ dtm_cu_result fake_StreamBeginCapture(dtm_cu_stream stream, dtm_cu_capture_mode 
     struct stream *s = error ? NULL : object_of(stream, STREAM, "cuStreamBeginCapture", false);
     if (!error && (!s || s->capture || mode < GLOBAL_MODE || mode > RELAXED_MODE))
         error = s ? INVALID_VALUE : INVALID_HANDLE;
+    if (!error && sim.graphs == 0)
+        error = CAPTURE_UNSUPPORTED;
     if (!error) {
         struct capture *c = fresh(1, sizeof *c);
         *c = (struct capture){.nodes = fresh(1, sizeof *c->nodes), .origin = s, .mode = mode, .thread = pthread_self(), .next = captures};
@@ -236,6 +238,8 @@ dtm_cu_result fake_GraphInstantiateWithFlags(dtm_cu_graph_exec *out, dtm_cu_grap
     struct graph *g = error ? NULL : object_of(graph, GRAPH, "cuGraphInstantiateWithFlags", false);
     if (!error && (!g || flags))
         error = g ? INVALID_VALUE : INVALID_HANDLE;
+    if (!error && sim.graphs == 1)
+        error = OUT_OF_MEMORY;
     if (!error) {
         struct exec *e = object_new(EXEC, sizeof *e);
         e->nodes = g->nodes;

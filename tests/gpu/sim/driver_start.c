@@ -130,6 +130,7 @@ dtm_cu_result fake_Init(unsigned flags) {
         sim.multiprocessors = (int)number("DTM_SIM_MULTIPROCESSORS", 16);
         sim.checks = (int)number("DTM_SIM_CHECKS", 1);
         sim.sample = (int)number("DTM_SIM_SAMPLE", 1);
+        sim.graphs = (int)number("DTM_SIM_GRAPHS", 2);
         sim.memory = (size_t)number("DTM_SIM_MEMORY", 16L << 30);
         sim.random = sim.seed = (uint64_t)number("DTM_SIM_SEED", 1);
         for (int i = 0; i < sim.n_devices; i++)
