@@ -25,6 +25,7 @@ static const char *const phases[] = {"forward", "backward", "update"};
 typedef struct operator_time {
     const dtm_plan_instruction *at;
     dtm_profile_entry time;
+    double bytes;
 } operator_time;
 
 /* Time of one kind of work: measured, and by the model of the program's machine. */
@@ -52,10 +53,33 @@ static int by_time(const void *a, const void *b) {
     return by_name(a, b);
 }
 
-static void print_line(const char *name, const dtm_profile_entry *e, int64_t steps, double seconds) {
+static void print_line(const char *name, const dtm_profile_entry *e, double bytes, int64_t steps, double seconds) {
     printf("  %-40s %9.3f ms %5.1f%%", name, 1e3 * e->seconds / (double)steps, 100 * e->seconds / seconds);
     if (e->work > 0) printf("  %8.2f GFLOP/s", e->work / e->seconds * 1e-9);
+    else if (bytes > 0) printf("  %8.2f GB/s", bytes / e->seconds * 1e-9);
     printf("\n");
+}
+
+static double bytes_of_block(const dtm_rank *rank, uint32_t buffer) {
+    const dtm_plan_buffer *b = &rank->plan->buffers[buffer];
+    double bytes = b->dtype == DTM_PLAN_F32 || b->dtype == DTM_PLAN_I32 ? 4 : b->dtype == DTM_PLAN_F16 || b->dtype == DTM_PLAN_BF16 ? 2 : 1;
+    for (int d = 0; d < b->rank; d++) bytes *= (double)rank->extents[b->dims[d]].size;
+    return bytes;
+}
+
+/* Bytes that the runs of a launch move at least: each of its blocks once. */
+static double bytes_moved(const dtm_rank *rank, uint32_t instruction) {
+    const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
+    if (at->kind != DTM_PLAN_KERNEL) return 0;
+    const dtm_plan_launch *l = &at->kernel;
+    uint32_t each = l->buffers.count / l->tuples;
+    double bytes = 0;
+    for (uint32_t i = 0; i < l->buffers.count; i++) {
+        double copies = 1;
+        for (uint32_t loop = l->loops.items[i / each]; loop; loop = rank->plan->loops[loop].parent) copies *= (double)rank->plan->loops[loop].copies;
+        bytes += copies * bytes_of_block(rank, l->buffers.items[i]);
+    }
+    return bytes * (double)rank->profile[instruction].runs;
 }
 
 static void print_predicted(const char *name, const kind_time *k, int64_t steps, double seconds) {
@@ -95,13 +119,14 @@ static void print_operators(const dtm_rank *rank, int64_t steps, double seconds)
     operator_time *list = malloc(((size_t)n + 1) * sizeof *list);
     if (!list) return;
     for (uint32_t i = 0; i < n; i++)
-        if (rank->profile[i].runs) list[kept++] = (operator_time){&rank->plan->instructions[i], rank->profile[i]};
+        if (rank->profile[i].runs) list[kept++] = (operator_time){&rank->plan->instructions[i], rank->profile[i], bytes_moved(rank, i)};
     qsort(list, kept, sizeof *list, by_name);
     uint32_t groups = 0;
     for (uint32_t i = 0; i < kept; i++) {
-        if (groups && by_name(&list[groups - 1], &list[i]) == 0)
+        if (groups && by_name(&list[groups - 1], &list[i]) == 0) {
             add(&list[groups - 1].time, &list[i].time);
-        else
+            list[groups - 1].bytes += list[i].bytes;
+        } else
             list[groups++] = list[i];
     }
     qsort(list, groups, sizeof *list, by_time);
@@ -110,7 +135,7 @@ static void print_operators(const dtm_rank *rank, int64_t steps, double seconds)
         char name[128];
         const dtm_plan_instruction *at = list[i].at;
         snprintf(name, sizeof name, "%-8s %.24s (line %u)", phases[at->phase], at->name ? at->name : "?", at->line);
-        print_line(name, &list[i].time, steps, seconds);
+        print_line(name, &list[i].time, list[i].bytes, steps, seconds);
     }
     free(list);
 }

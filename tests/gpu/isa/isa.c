@@ -9,8 +9,10 @@
  * block, so that shuffles see the rows as lanes. Values are bits; `nan` is any of the type. The text that is run is PTX that
  * ptxas takes: `isa --text FOLDER CASE..` writes it.
  *
- *     isa CASE.. */
+ *     isa CASE..
+ *     isa --device CASE..    on device 0 of libcuda, where the hardware says what is right: results within the bounds */
 #include "../sim/sim.h"
+#include "device.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +29,9 @@ struct form {
 static const char *const in_names[MAX_VALUES] = {"a", "b", "c", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "q", "s", "t"};
 static const char *const out_names[] = {"d", "e2", "e3", "e4"};
 static const char *folder, *file;
-static int failures, forms, rows_run;
+static int failures, forms, rows_run, refusals; /* refusals: forms that the device's driver does not take */
+static bool on_device;
+static int architecture = 90;
 
 static int bytes_of(const char *type) {
     return strcmp(type, "pred") == 0 ? 4 : strstr(type, "64") ? 8 : strstr(type, "32") || strstr(type, "x2") ? 4 : 2;
@@ -41,7 +45,7 @@ static char *ptx(const struct form *f) {
     if (!t)
         exit(1);
 #define ADD(...) (n += (size_t)snprintf(t + n, size - n, __VA_ARGS__))
-    ADD(".version 8.4\n.target sm_90\n.address_size 64\n.visible .entry isa(.param .u64 isa_0, .param .u64 isa_1)\n{\n");
+    ADD(".version 8.4\n.target sm_%d\n.address_size 64\n.visible .entry isa(.param .u64 isa_0, .param .u64 isa_1)\n{\n", architecture);
     ADD(".reg .b64 %%in, %%out;\n.reg .b32 %%thread, %%w;\n.reg .b64 %%at;\n");
     for (int i = 0; i < f->n_in + f->n_out; i++) {
         const char *type = i < f->n_in ? f->in[i] : f->out[i - f->n_in], *name = i < f->n_in ? in_names[i] : out_names[i - f->n_in];
@@ -112,6 +116,17 @@ static void compare(const struct form *f, bool perturbed) {
         }
 }
 
+static void run_on_device(const struct form *f) {
+    char error[256] = "", *text = ptx(f);
+    bool loads = false;
+    forms++, rows_run += f->n_rows;
+    memcpy(in, f->input, sizeof in);
+    if (isa_device_run(text, f->n_rows, in, out, sizeof in, &loads, error, sizeof error)) compare(f, true);
+    else if (loads) fails(f, "does not run", error);
+    else refusals++, printf("%s:%d: %s: not taken: %s\n", file, f->line, f->text, error);
+    free(text);
+}
+
 static void run(const struct form *f) {
     static const struct sim_launch orders[] = {
         {.warps = SIM_FORWARD}, {.warps = SIM_RANDOM, .random_groups = true, .seed = 3}, {.warps = SIM_REVERSE, .perturb = true, .seed = 9}};
@@ -147,6 +162,12 @@ static void run(const struct form *f) {
     }
     sim_module_free(module);
     free(text);
+}
+
+/* What must not load is for the simulator alone: a driver knows more. */
+static void run_form(const struct form *f) {
+    if (!on_device) run(f);
+    else if (!f->refused) run_on_device(f);
 }
 
 static int words(char *text, char to[MAX_VALUES][8]) {
@@ -202,7 +223,7 @@ static void run_file(void) {
         bool form = strncmp(line, "form ", 5) == 0, refused = strncmp(line, "refused ", 8) == 0;
         if (form || refused) {
             if (open)
-                run(&f);
+                run_form(&f);
             header(&f, line + (form ? 5 : 8), number, refused);
             open = true;
         } else if (strncmp(line, "bound ", 6) == 0) {
@@ -212,7 +233,7 @@ static void run_file(void) {
         }
     }
     if (open)
-        run(&f);
+        run_form(&f);
     fclose(from);
 }
 
@@ -220,10 +241,19 @@ int main(int n, char **arguments) {
     int first = 1;
     if (n > 3 && strcmp(arguments[1], "--text") == 0)
         folder = arguments[2], first = 3;
+    if (n > 2 && strcmp(arguments[1], "--device") == 0) {
+        char said[512];
+        on_device = isa_device_open(said, sizeof said, &architecture);
+        printf("%s%s\n", on_device ? "on " : "", said);
+        if (!on_device) return 77;
+        architecture = architecture > 90 ? 90 : architecture; /* the newest that the cases are of */
+        first = 2;
+    }
     for (int i = first; i < n; i++) {
         file = arguments[i];
         run_file();
     }
+    if (refusals) printf("%d forms are not for this device\n", refusals);
     printf("%d forms, %d rows: %s\n", forms, rows_run, failures ? "some are wrong" : "all right");
-    return failures || !forms;
+    return failures || !(forms || on_device);
 }
