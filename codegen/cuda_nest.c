@@ -86,7 +86,7 @@ static void choose_lanes(cuda_nest *c) {
     c->lanes = vectors <= 128 && !sums ? 32 : rounded_up((vectors + 3) / 4, 32, 512);
     c->threads = c->lanes > 32 || sums ? c->lanes : 128;
     int64_t iterations = (vectors + c->lanes - 1) / c->lanes;
-    if (iterations * c->width <= CUDA_KEPT) c->iterations = (int)iterations;
+    if (iterations <= CUDA_KEPT) c->iterations = (int)iterations;
 }
 
 /* Where a lane does not keep its part of a row, what a later pass needs is computed again from what was read. */

@@ -15,7 +15,8 @@
 #include "codegen/nest.h"
 
 enum { CUDA_THREADS = 256, CUDA_GROUPS = CUDA_THREADS / 32, CUDA_CHUNKS_OF_ALL = 1024, CUDA_VECTORS_OF_CHUNK = 1024,
-       CUDA_CHUNKS_OF_ROWS = 256, CUDA_ROWS_OF_CHUNK = 16, CUDA_KEPT = 32 /* elements of a row that a thread keeps in registers */ };
+       CUDA_CHUNKS_OF_ROWS = 256, CUDA_ROWS_BY_BLOCK = 4, CUDA_ROWS_BY_WARPS = 32, /* of a chunk at least */
+       CUDA_KEPT = 4 /* vectors of a row that a thread keeps in registers; of more it would spill */ };
 
 typedef struct cuda_nest {
     nest *n;

@@ -90,7 +90,7 @@ void cuda_write_elementwise(cuda_nest *c, dtm_cuda_text *out) {
 
 /* ---- rows ---- */
 
-/* Over the vectors of the row that are this lane's. */
+/* Over the vectors of the row that are this lane's: so few that the loop is unrolled, and what is kept of them in registers. */
 static void open_row(cuda_nest *c) {
     const char *row = cuda_product(c, cuda_loops(c, true));
     int step = c->lanes * c->width;
@@ -461,10 +461,10 @@ void cuda_write_sums(cuda_nest *c, dtm_cuda_text *out) {
     nest *n = c->n;
     dtm_arena *arena = n->g->arena;
     dtm_text body, device = {arena, NULL, 0, 0};
+    int least = c->by_rows ? CUDA_ROWS_BY_BLOCK : CUDA_ROWS_BY_WARPS;
     add_function(c, out, "each",
                  dtm_arena_printf(arena, "    const int64_t each = (%s + %d) / %d;\n    return each > %d ? each : %d;\n",
-                                  cuda_product_on_host(c, cuda_loops(c, false)), CUDA_CHUNKS_OF_ROWS - 1, CUDA_CHUNKS_OF_ROWS,
-                                  CUDA_ROWS_OF_CHUNK, CUDA_ROWS_OF_CHUNK));
+                                  cuda_product_on_host(c, cuda_loops(c, false)), CUDA_CHUNKS_OF_ROWS - 1, CUDA_CHUNKS_OF_ROWS, least, least));
     add_function(c, out, "chunks", dtm_arena_printf(arena, "    return (%s + @_each(z) - 1) / @_each(z);\n", cuda_product_on_host(c, cuda_loops(c, false))));
     const char *tiles = tiles_on_host(c, cuda_loops(c, true));
     int threads = (c->by_rows ? write_sums_of_rows : write_sums_of_tiles)(c, &body);

@@ -1,10 +1,11 @@
 /* Each kernel of a program, as dtmc writes it for GPUs: compiled by the real NVRTC it passes the compile gate, and on the simulated GPU
  * it makes of the interpreter's operands the interpreter's results:
  *
- *     kernels SOURCE_ROOT PACKAGES FOLDER PROGRAM..
+ *     kernels SOURCE_ROOT PACKAGES FOLDER [--gate] PROGRAM..
  *
  * Every launch of the plan of one rank is run once, in its last copy of the repeats around it, its buffers where they lie in the arena:
- * so an output lies over an input as it does in a run. FOLDER is for the plan as a library. Skipped (77) without NVRTC. */
+ * so an output lies over an input as it does in a run. FOLDER is for the plan as a library. With --gate programs, on meshes
+ * of their own and of any size, only pass the gate. Skipped (77) without NVRTC. */
 #include "codegen/codegen.h"
 #include "frontend/check.h"
 #include "passes/interpret.h"
@@ -385,6 +386,20 @@ static void compile(tested *p, dtm_jit *jit) {
     }
 }
 
+static void test_gate(const char *path, const char *folder, dtm_jit *jit) {
+    tested p = {.path = path, .context = dtm_context_create()};
+    p.module = dtm_check(p.context, path, &(dtm_check_options){0});
+    if (!p.module || !dtm_pipeline_run(p.module, &(dtm_pipeline_options){0})) fail_with_diagnostics(&p, "does not compile");
+    load_plan(&p, folder);
+    compile(&p, jit);
+    printf("%s: %u kernels\n", path, p.plan->n_cuda);
+    for (uint32_t k = 0; k < p.plan->n_cuda; k++) sim_module_free(p.modules[k]);
+    free(p.modules);
+    dtm_module_destroy(p.module);
+    dtm_context_destroy(p.context);
+    dlclose(p.library);
+}
+
 static void test(const char *path, const char *folder, dtm_jit *jit) {
     tested p = {.path = path, .context = dtm_context_create()};
     p.module = dtm_check(p.context, path, &(dtm_check_options){.mesh = "one=1"});
@@ -413,7 +428,8 @@ int main(int argc, char **argv) {
     dtm_cuda *cuda = open_nvrtc(argv[2]);
     if (!cuda) return 77;
     dtm_jit *jit = open_jit(cuda);
-    for (int i = 4; i < argc; i++) test(argv[i], argv[3], jit);
+    bool gate = !strcmp(argv[4], "--gate");
+    for (int i = gate ? 5 : 4; i < argc; i++) (gate ? test_gate : test)(argv[i], argv[3], jit);
     dtm_jit_destroy(jit);
     dtm_cuda_destroy(cuda);
     return failures != 0;
