@@ -184,10 +184,10 @@ static bool fail_memory(dtm_rank *rank, dtm_status *status) {
     const dtm_plan_memory *m = &rank->plan->memory;
     return dtm_status_fail(status,
                            "rank %d needs %.1f MiB on device %d (%s), of which %.1f MiB of %.1f are free: the plan's %.1f MiB (weights %.1f, gradients "
-                           "%.1f, optimizer %.1f, activations %.1f) and %.1f for kernels; shard more, or take more microbatches or smaller dimensions",
+                           "%.1f, optimizer %.1f, activations %.1f; most lives at %s) and %.1f for kernels; shard more, or take more microbatches or smaller dimensions",
                            device->rank, (double)device->memory_bytes / mebi, device->ordinal, device->name, (double)unused / mebi,
                            (double)total / mebi, (double)rank->plan->arena_bytes / mebi, (double)m->weights / mebi, (double)m->gradients / mebi,
-                           (double)m->optimizer / mebi, (double)m->activations / mebi,
+                           (double)m->optimizer / mebi, (double)m->activations / mebi, m->peak ? m->peak : "no place of its own",
                            ((double)device->memory_bytes - (double)rank->plan->arena_bytes) / mebi);
 }
 
