@@ -312,6 +312,7 @@ char *dtm_info_header(const dtm_rank *rank, int64_t steps) {
     else
         put_cpu(&w, rank);
     put_string(&w, "transport", dtm_comm_transport(rank->comm));
+    if (rank->verbs) put_string(&w, "p2p", "verbs");
     put_string(&w, "host", host);
     put_string(&w, "time", when);
     put_whole(&w, "threads", rank->threads);

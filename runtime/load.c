@@ -1,6 +1,7 @@
 /* From the plan to a rank that can step: what must be alike is compared, what depends on the rank is evaluated, memory
  * and threads are made. */
 #include "ir/fault.h"
+#include "runtime/comm/verbs.h"
 #include "runtime/cuda/device.h"
 #include "runtime/plan_hash.h"
 #include "runtime/rank.h"
@@ -432,7 +433,8 @@ bool dtm_rank_load(dtm_rank *rank, const dtm_plan *plan, const dtm_options *opti
     bool ok =
         check_plan(rank, status) && evaluate(rank, status) && dtm_rank_make_groups(rank, status) && make_memory(rank, status);
     if (!ok) status->failed = true;
-    return dtm_comm_agree(comm, status) && (!is_on_device(rank) || dtm_device_open(rank, status));
+    return dtm_comm_agree(comm, status) && (!is_on_device(rank) || dtm_device_open(rank, status)) &&
+           (!options->verbs || dtm_rank_open_verbs(rank, status));
 }
 
 void dtm_rank_unload(dtm_rank *rank) {
@@ -440,6 +442,7 @@ void dtm_rank_unload(dtm_rank *rank) {
     /* A step may have failed with messages under way; those that cannot be given up keep their memory to the end. */
     if (rank->comm && !dtm_comm_quiet(rank->comm)) return;
     bool on_device = rank->device != NULL;
+    dtm_verbs_net_close(rank->verbs);
     dtm_device_close(rank);
     dtm_pool_destroy(rank->pool);
     dtm_data_close(rank->data);

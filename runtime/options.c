@@ -94,6 +94,8 @@ static const char shared_text[] =
     "                           wait for them is found out\n"
     "\n"
     "links between nodes (RDMA: InfiniBand, RoCE)\n"
+    "    --p2p verbs            messages of a pipeline go by RDMA writes through libibverbs, from arena to arena; else they go\n"
+    "                           as everything does (default)\n"
     "    --require-links        a port that is not as it should be (`probe --help`) is an error; else, where there are several\n"
     "                           nodes, it is a warning\n"
     "    --verbs-lib DIR        the folder with libibverbs.so.1; by default the loader finds it\n"
@@ -157,6 +159,7 @@ typedef enum flag_kind {
     FLAG_THREADS,
     FLAG_SECONDS,
     FLAG_INTERVAL,
+    FLAG_P2P,
     FLAG_STEPS,
     FLAG_TOKENS
 } flag_kind;
@@ -170,7 +173,7 @@ typedef struct flag {
     void *target;
 } flag;
 
-enum { FLAGS = 30 };
+enum { FLAGS = 31 };
 
 static void flags_of(dtm_options *o, flag flags[FLAGS]) {
     const flag all[FLAGS] = {
@@ -199,6 +202,7 @@ static void flags_of(dtm_options *o, flag flags[FLAGS]) {
         {"--cache", FLAG_FOLDER, FOR_RUN, &o->cache},
         {"--no-graph", FLAG_SWITCH, FOR_RUN, &o->no_graph},
         {"--generated-products", FLAG_SWITCH, FOR_RUN, &o->generated_products},
+        {"--p2p", FLAG_P2P, FOR_RUN, NULL},
         {"--require-links", FLAG_SWITCH, FOR_RUN | FOR_PROBE, &o->require_links},
         {"--interval", FLAG_INTERVAL, FOR_PROBE, NULL},
         {"--verbs-lib", FLAG_FOLDER, FOR_RUN | FOR_INFO | FOR_PROBE, &o->verbs_lib},
@@ -263,6 +267,10 @@ static bool set(dtm_options *o, const flag *f, const char *value, dtm_status *st
             return dtm_status_fail(status, "%s wants a whole number from 1 to 1024, not `%s`", f->name, value);
         o->threads = (int)number;
         return true;
+    case FLAG_P2P:
+        o->verbs = !strcmp(value, "verbs");
+        if (o->verbs || !strcmp(value, "default")) return true;
+        return dtm_status_fail(status, "%s wants verbs or default, not `%s`", f->name, value);
     case FLAG_STEPS:
         if (steps(value, &o->trace_first, &o->trace_last)) return true;
         return dtm_status_fail(status, "%s wants a step or steps, 3 or 3-5, counted from 1, not `%s`", f->name, value);
@@ -363,6 +371,8 @@ static bool finish(dtm_options *o, dtm_status *status) {
         return dtm_status_fail(status, "--trace-steps chooses steps of --trace F.json, which is not there");
     if (o->links && !o->local)
         return dtm_status_fail(status, "--links is for --local: with mpirun messages go over the links that there are");
+    const char *timed = o->links ? "--links" : o->disturb ? "--disturb" : o->simulate ? "--simulate" : NULL;
+    if (o->verbs && timed) return dtm_status_fail(status, "with --p2p verbs messages take the time of an adapter: leave out %s", timed);
     if (o->disturb && !o->local) return dtm_status_fail(status, "--disturb is for --local: add it");
     if (o->simulate && !o->local) return dtm_status_fail(status, "--simulate is for --local: add it");
     if (o->simulate && o->threads) return dtm_status_fail(status, "with --simulate nothing is computed: leave out --threads");

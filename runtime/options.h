@@ -38,6 +38,7 @@ typedef struct dtm_options {
     const char *cache;     /* the folder of compiled kernels, or NULL: ~/.cache/dtm */
     bool no_graph, generated_products; /* on a GPU */
     double deadline; /* of the watchdog, seconds */
+    bool verbs; /* messages of a pipeline go by it */
     bool require_links, interval_given;
     double interval;       /* of probe, seconds */
     const char *verbs_lib; /* the folder of libibverbs, or NULL */

@@ -15,6 +15,7 @@ typedef struct dtm_rank dtm_rank;
 typedef struct dtm_gradient_file dtm_gradient_file;
 typedef struct dtm_trace dtm_trace;
 typedef struct dtm_device dtm_device;
+typedef struct dtm_verbs_net dtm_verbs_net;
 
 /* What is worked out once for a collective. Counts are by member: elements for reductions, else bytes. */
 typedef struct dtm_transfer {
@@ -84,6 +85,7 @@ struct dtm_rank {
     bool later, last;    /* sums over microbatches have begun; this is the last microbatch that adds */
     bool in_timeline;
 
+    dtm_verbs_net *verbs; /* what carries messages with --p2p verbs; NULL: the communicator's transport */
     bool failed; /* the run, when the rank is unloaded */
     dtm_device *device; /* of a program for GPUs, whose address the arena is then; NULL: the CPU */
     char *arena;
@@ -145,6 +147,11 @@ bool dtm_rank_initialize(dtm_rank *rank, bool states_alone, dtm_status *status);
 
 /* Groups of ranks, and what collectives and messages keep. */
 bool dtm_rank_make_groups(dtm_rank *rank, dtm_status *status);
+
+/* ---- verbs.c ---- */
+
+/* Messages of the pipeline go over an RDMA adapter from here on. After the arena has been made; all ranks call it. */
+bool dtm_rank_open_verbs(dtm_rank *rank, dtm_status *status);
 
 /* ---- transfer.c ---- */
 

@@ -241,6 +241,9 @@ static bool finish(session *s, dtm_status *status) {
 /* What is for GPUs is not passed over by a program for CPUs. */
 static bool fits_target(const dtm_plan *plan, const dtm_options *options, dtm_status *status) {
     const char *flag = options->cuda_libs ? "--cuda-libs" : options->cache ? "--cache" : options->no_graph ? "--no-graph" : options->generated_products ? "--generated-products" : NULL;
+    if (options->verbs && plan->cuda)
+        return dtm_status_fail(status, "--p2p verbs is for programs that run on CPUs: between GPUs messages go by NCCL, which finds the adapters itself");
+    if (options->verbs && !plan->n_stages) return dtm_status_fail(status, "--p2p verbs carries messages of a pipeline: the program has none");
     return plan->cuda || !flag || dtm_status_fail(status, "%s is for programs that run on GPUs: this one was built for CPUs, without --target cuda", flag);
 }
 
@@ -263,6 +266,8 @@ bool dtm_run_rank(dtm_comm *comm, void *argument, dtm_status *status) {
     bool ok = wanted_steps(&s, run->plan, run->options, status) && dtm_probe_check(comm, run->options, status) &&
               dtm_rank_load(&s.rank, run->plan, run->options, comm, status) && prepare(&s, status) &&
               run_steps(&s, status) && finish(&s, status);
+    /* What was sent has come; that it has must be known to who sent it before an adapter forgets. */
+    ok = ok && (!s.rank.verbs || dtm_comm_barrier(comm, status));
     s.rank.failed = !ok;
     if (s.log) {
         dtm_status ignored = {0};

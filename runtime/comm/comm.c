@@ -235,6 +235,10 @@ int dtm_group_rank(const dtm_group *group, int index) {
 const char *dtm_group_name(const dtm_group *group) {
     return group->name;
 }
+void dtm_group_carry(dtm_group *group, const dtm_carrier *carrier, void *carried) {
+    group->carrier = carrier;
+    group->carried = carried;
+}
 void dtm_group_label(dtm_group *group, const char *label) {
     dtm_lane(group)->label = label;
 }
@@ -279,6 +283,7 @@ bool dtm_send_start(dtm_group *group, int to, const void *data, int64_t bytes, d
     if (bytes == 0) return true;
     comm->sent_bytes += bytes;
     comm->lanes[lane_of_thread].sent += bytes;
+    if (group->carrier) return group->carrier->post(group->carried, request, status);
     return comm->transport->post_send(comm, request, status) && started(comm, status);
 }
 
@@ -287,6 +292,7 @@ bool dtm_receive_start(dtm_group *group, int from, void *data, int64_t bytes, dt
     dtm_comm *comm = group->comm;
     begin_request(group, from, data, bytes, false, request);
     if (bytes == 0) return true;
+    if (group->carrier) return group->carrier->post(group->carried, request, status);
     return comm->transport->post_receive(comm, request, status) && started(comm, status);
 }
 
@@ -323,7 +329,8 @@ static bool wait_for(dtm_group *group, dtm_request *requests, int count, dtm_sta
     while (first < count && requests[first].done) first++;
     if (first < count) {
         dtm_operation_waits_for(group->comm, &requests[first]);
-        ok = group->comm->transport->wait(group->comm, requests, count, status);
+        ok = group->carrier ? group->carrier->wait(group->carried, requests, count, status)
+                            : group->comm->transport->wait(group->comm, requests, count, status);
     }
     if (ok) observe_messages(group, requests, count);
     double *ended = &group->comm->lanes[lane_of_thread].ended;

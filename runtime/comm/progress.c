@@ -46,9 +46,7 @@ dtm_progress *dtm_progress_of_thread(dtm_comm *comm) {
 
 /* ---- the thread ---- */
 
-/* A thread begins with the place of the one that makes it, which has a core to compute on. This one goes where there is
- * room. */
-static void leave_core(void) {
+void dtm_thread_leave_core(void) {
     cpu_set_t all;
     CPU_ZERO(&all);
     for (int i = 0; i < CPU_SETSIZE; i++) CPU_SET(i, &all);
@@ -127,7 +125,7 @@ static void look(dtm_progress *p) {
 static void *run(void *argument) {
     dtm_progress *p = argument;
     dtm_lane_set(p->lane);
-    leave_core();
+    dtm_thread_leave_core();
     pthread_mutex_lock(&p->lock);
     for (;;) {
         if (p->first)

@@ -47,8 +47,16 @@ typedef struct dtm_group_lane {
     dtm_collective_request *stepped; /* that it carries out in steps, or NULL */
 } dtm_group_lane;
 
+/* What takes a group's messages in place of the transport; requests are filled in as for it. */
+typedef struct dtm_carrier {
+    bool (*post)(void *carried, dtm_request *request, dtm_status *status);
+    bool (*wait)(void *carried, dtm_request *requests, int count, dtm_status *status);
+} dtm_carrier;
+
 struct dtm_group {
     dtm_comm *comm;
+    const dtm_carrier *carrier; /* NULL: the transport */
+    void *carried;
     dtm_group *next;
     char name[48];
     int *ranks;
@@ -58,6 +66,13 @@ struct dtm_group {
 static inline dtm_group_lane *dtm_lane(dtm_group *group) {
     return &group->lanes[dtm_lane_of_thread()];
 }
+
+/* NULL: the transport again. Nothing of the group is under way meanwhile. */
+void dtm_group_carry(dtm_group *group, const dtm_carrier *carrier, void *carried);
+
+/* A thread begins with the place of the one that makes it, which has a core to compute on. The calling one goes where there is
+ * room. */
+void dtm_thread_leave_core(void);
 
 /* What a lane is doing: operations inside operations are counted, the outermost is the one that is named. */
 typedef struct dtm_lane_state {

@@ -2,6 +2,7 @@
 #include "tests/gpu/sim/verbs.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@ typedef struct listing {
 } listing;
 
 static dtm_verbs_device devices[SIM_VERBS_PORTS];
-static int n_devices = -1;
+static int n_devices;
+static pthread_once_t described = PTHREAD_ONCE_INIT;
 
 static const struct {
     const char *key;
@@ -55,7 +57,6 @@ static void add_port(char *entry) {
 static void describe(void) {
     const char *text = getenv("DTM_SIM_VERBS");
     char *copy = strdup(text ? text : "sim0"), *rest = NULL;
-    n_devices = 0;
     for (char *entry = strtok_r(copy, ";", &rest); entry; entry = strtok_r(NULL, ";", &rest)) add_port(entry);
     free(copy);
 }
@@ -67,7 +68,7 @@ const sim_port *sim_verbs_port(const dtm_verbs_context *context, int port) {
 /* ---- as libibverbs exports them ---- */
 
 SIM_VERBS_API dtm_verbs_device **ibv_get_device_list(int *count) {
-    if (n_devices < 0) describe();
+    pthread_once(&described, describe);
     listing *all = calloc(1, sizeof *all);
     for (int i = 0; i < n_devices; i++) all->list[i] = &devices[i];
     if (count) *count = n_devices;
