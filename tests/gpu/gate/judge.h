@@ -45,4 +45,27 @@ static inline void find(const dtm_jit_code *code, text *out) {
     if (strstr(code->log, "warning") || strstr(code->log, "Performance Loss")) add(out, "warning: %s; ", code->log);
 }
 
+/* ---- occupancy, by the sizes of a multiprocessor of sm_80, 90, 100 ---- */
+
+/* Resident warps of 64: registers in units of 256 a warp, shared memory in 128 bytes and 1 KiB more a block. */
+static inline int resident_warps(const char *arch, int threads, const dtm_jit_kernel *k) {
+    int shared_all = !strncmp(arch, "sm_80", 5) ? 164 << 10 : 228 << 10;
+    int warps = (threads + 31) / 32, registers = (k->registers * 32 + 255) / 256 * 256;
+    int shared = (k->shared + 127) / 128 * 128 + 1024;
+    int blocks = 64 / warps, by_registers = 65536 / registers / warps, by_shared = shared_all / shared;
+    if (by_registers < blocks) blocks = by_registers;
+    if (by_shared < blocks) blocks = by_shared;
+    if (blocks > 32) blocks = 32;
+    return blocks * warps;
+}
+
+static inline void add_rows(text *table, const char *arch, const dtm_jit_code *code) {
+    for (uint32_t i = 0; i < code->n_kernels; i++) {
+        const dtm_jit_kernel *k = &code->kernels[i];
+        int threads = threads_of(code->ptx, k->name);
+        add(table, "%-24s %-8s %7d %9d %6d %11d\n", k->name, arch, threads, k->registers, k->shared,
+            threads ? resident_warps(arch, threads, k) : 0);
+    }
+}
+
 #endif

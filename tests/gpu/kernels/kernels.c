@@ -1,11 +1,12 @@
 /* Each kernel of a program, as dtmc writes it for GPUs: compiled by the real NVRTC it passes the compile gate, and on the simulated GPU
  * it makes of the interpreter's operands the interpreter's results:
  *
- *     kernels SOURCE_ROOT PACKAGES FOLDER [--gate] PROGRAM..
+ *     kernels SOURCE_ROOT PACKAGES FOLDER [--quick] [--gate] [--table FILE [--rewrite]] PROGRAM..
  *
  * Every launch of the plan of one rank is run once, in its last copy of the repeats around it, its buffers where they lie in the arena:
  * so an output lies over an input as it does in a run. FOLDER is for the plan as a library. With --gate programs, on meshes
- * of their own and of any size, only pass the gate. Skipped (77) without NVRTC. */
+ * of their own and of any size, only pass the gate; what ptxas gives each kernel is held against the table, where NVRTC is of its version.
+ * With --quick for sm_80 alone. Skipped (77) without NVRTC. */
 #include "codegen/codegen.h"
 #include "frontend/check.h"
 #include "passes/interpret.h"
@@ -20,7 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEED = 7, MOST_TUPLES = 512, MOST_BUFFERS = 1024 };
+static const char *const architectures[] = {"sm_80", "sm_90", "sm_100"};
+static int n_architectures = 3;
+static text table;
+
+enum { TABLE_VERSION = 13000, SEED = 7, MOST_TUPLES = 512, MOST_BUFFERS = 1024 };
 
 /* ---- the program ---- */
 
@@ -168,25 +173,39 @@ typedef struct used {
     bool reads, writes;
 } used;
 
-static double tolerance_of(const used *u) {
+static double most_of(const used *u) {
     double most = 0;
     for (int64_t i = 0; i < u->elements; i++) most = fmax(most, isfinite(u->tensor->data[i]) ? fabs(u->tensor->data[i]) : 0);
-    return u->buffer->dtype == DTM_PLAN_BF16 ? most * 0x1p-7 : u->buffer->dtype == DTM_PLAN_F16 ? most * 0x1p-10 : most * 1e-4 + 1e-30;
+    return most;
+}
+
+/* One step of the type there: what is rounded a second time, or where the interpreter does not, may be one off, but seldom is. */
+static double step_at(const dtm_plan_buffer *b, double x) {
+    int digits = b->dtype == DTM_PLAN_BF16 ? 7 : 10, least = b->dtype == DTM_PLAN_BF16 ? -126 : -14, e = x == 0 ? least : ilogb(x);
+    return ldexp(1, (e < least ? least : e) - digits);
 }
 
 static void compare(tested *p, const dtm_plan_instruction *at, const used *u) {
-    double tolerance = tolerance_of(u), worst = 0;
-    int64_t where = -1;
+    const char *kernel = p->plan->cuda[at->kernel.kernel].name;
+    bool half = u->buffer->dtype == DTM_PLAN_BF16 || u->buffer->dtype == DTM_PLAN_F16;
+    bool rounds_inside = !strncmp(kernel, "attention", 9); /* probabilities are halves for the tensor cores */
+    double most = most_of(u), worst = 0, allowed = most * (rounds_inside && half ? 0x1p-6 : 1e-4) + 1e-30;
+    int64_t where = -1, unlike = 0;
     for (int64_t i = 0; i < u->elements; i++) {
         double right = u->tensor->data[i], have = get(u->at, u->buffer->dtype, i), off = fabs(have - right);
         if (have == right || (isnan(have) && isnan(right))) continue;
+        unlike += half;
+        if (half && !rounds_inside) off -= step_at(u->buffer, right);
         if (!(off <= worst)) worst = off, where = i;
     }
-    if (worst <= tolerance) return;
-    printf("%s: %s of %s (line %u): %s is %.9g at %lld, not %.9g; of %.3g the tolerance is %.3g\n", p->path,
-           p->plan->cuda[at->kernel.kernel].name, at->name, at->line, u->buffer->name, get(u->at, u->buffer->dtype, where), (long long)where,
-           u->tensor->data[where], worst, tolerance);
-    CHECK(worst <= tolerance);
+    bool often = half && !rounds_inside && unlike > 2 + u->elements / 50;
+    if (where >= 0 && !(worst <= allowed))
+        printf("%s: %s of %s (line %u): %s is %.9g at %lld, not %.9g; of %.3g %.3g are allowed\n", p->path, kernel, at->name, at->line, u->buffer->name,
+               get(u->at, u->buffer->dtype, where), (long long)where, u->tensor->data[where], worst, allowed);
+    if (often)
+        printf("%s: %s of %s (line %u): of %lld elements of %s %lld are rounded otherwise\n", p->path, kernel, at->name, at->line,
+               (long long)u->elements, u->buffer->name, (long long)unlike);
+    CHECK(worst <= allowed && !often);
 }
 
 /* Two buffers in one place are one. */
@@ -353,11 +372,10 @@ static void launch_all(tested *p) {
 /* ---- the compile gate ---- */
 
 static void compile(tested *p, dtm_jit *jit) {
-    static const char *const architectures[] = {"sm_80", "sm_90", "sm_100"};
     uint32_t n = p->plan->n_cuda;
     dtm_status status = {0};
     p->modules = calloc(n + 1, sizeof *p->modules);
-    for (int a = 0; a < 3; a++) {
+    for (int a = 0; a < n_architectures; a++) {
         dtm_jit_source *sources = calloc(n + 1, sizeof *sources);
         dtm_jit_code **codes = calloc(n + 1, sizeof *codes);
         char (*names)[300] = calloc(n + 1, sizeof *names);
@@ -372,6 +390,7 @@ static void compile(tested *p, dtm_jit *jit) {
             text wrong = {0};
             char error[500];
             find(codes[k], &wrong);
+            add_rows(&table, architectures[a], codes[k]);
             if (wrong.length) printf("%s: %s for %s: %s\n", p->path, p->plan->cuda[k].name, architectures[a], wrong.data);
             CHECK(wrong.length == 0);
             free(wrong.data);
@@ -391,6 +410,7 @@ static void test_gate(const char *path, const char *folder, dtm_jit *jit) {
     p.module = dtm_check(p.context, path, &(dtm_check_options){0});
     if (!p.module || !dtm_pipeline_run(p.module, &(dtm_pipeline_options){0})) fail_with_diagnostics(&p, "does not compile");
     load_plan(&p, folder);
+    add(&table, "\n%s\n", path);
     compile(&p, jit);
     printf("%s: %u kernels\n", path, p.plan->n_cuda);
     for (uint32_t k = 0; k < p.plan->n_cuda; k++) sim_module_free(p.modules[k]);
@@ -421,6 +441,19 @@ static void test(const char *path, const char *folder, dtm_jit *jit) {
     dlclose(p.library);
 }
 
+static void judge_table(const char *file, bool rewrite, bool compare) {
+    char path[2048];
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    if (rewrite) {
+        FILE *out = fopen(path, "w");
+        if (!out || fputs(table.data, out) < 0 || fclose(out)) abort();
+    }
+    char *wanted = read_file(path);
+    if (compare && strcmp(wanted, table.data) != 0) printf("this is not %s:\n%s", file, table.data);
+    CHECK(!compare || !strcmp(wanted, table.data));
+    free(wanted);
+}
+
 int main(int argc, char **argv) {
     if (argc < 5) return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -428,8 +461,17 @@ int main(int argc, char **argv) {
     dtm_cuda *cuda = open_nvrtc(argv[2]);
     if (!cuda) return 77;
     dtm_jit *jit = open_jit(cuda);
-    bool gate = !strcmp(argv[4], "--gate");
-    for (int i = gate ? 5 : 4; i < argc; i++) (gate ? test_gate : test)(argv[i], argv[3], jit);
+    bool gate = false, rewrite = false;
+    const char *held = NULL;
+    add(&table, "%-24s %-8s %7s %9s %6s %11s\n", "kernel", "arch", "threads", "registers", "shared", "warps of 64");
+    for (int i = 4; i < argc; i++) {
+        if (!strcmp(argv[i], "--gate")) gate = true;
+        else if (!strcmp(argv[i], "--quick")) n_architectures = 1;
+        else if (!strcmp(argv[i], "--rewrite")) rewrite = true;
+        else if (!strcmp(argv[i], "--table")) held = argv[++i];
+        else (gate ? test_gate : test)(argv[i], argv[3], jit);
+    }
+    if (held) judge_table(held, rewrite, dtm_cuda_describe(cuda, DTM_LIBNVRTC)->version == TABLE_VERSION);
     dtm_jit_destroy(jit);
     dtm_cuda_destroy(cuda);
     return failures != 0;
