@@ -2,11 +2,13 @@
 #include "frontend/sections.h"
 #include "ir/fault.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const train_words[] = {"precision", "optimizer", "clip", "steps", "seed"};
 static const char *const adamw_words[] = {"lr", "beta1", "beta2", "eps", "decay"};
 static const char *const sgd_words[] = {"lr", "momentum", "decay"};
+static const char *const f16_words[] = {"scale", "grow_after"};
 static const char *const schedule_words[] = {"peak", "warmup", "steps", "floor"}; /* constant has the first two */
 /* What --set reaches inside; `steps` is there the number of training steps. */
 static const char *const optimizer_sets[] = {"lr", "beta1", "beta2", "eps", "decay", "momentum"};
@@ -136,17 +138,41 @@ static bool read_clip(dtm_checker *c, const dtm_expr *expr, double *clip) {
 
 /* ---- the section ---- */
 
-static bool read_precision(dtm_checker *c, const dtm_expr *expr, dtm_dtype *precision) {
+/* A power of two, so that nothing is rounded by it. */
+static bool read_scale(dtm_checker *c, const dtm_entries *entries, double *scale) {
+    static const dtm_range range = {1, DTM_LARGEST_LOSS_SCALE, "at least 1 and at most 2^32"};
+    if (!number_or(c, entries, "scale", 65536, range, scale)) return false;
+    int exponent;
+    if (frexp(*scale, &exponent) == 0.5) return true;
+    dtm_text text = {.arena = c->arena};
+    dtm_text_number(&text, *scale);
+    dtm_error(c->context, dtm_entries_find(c, entries, "scale")->span, 230, "`scale` must be a power of two, it is %s", text.data);
+    dtm_help(c->context, "scale = %.0f", ldexp(1, exponent - 1));
+    return false;
+}
+
+static bool read_loss_scale(dtm_checker *c, const dtm_expr *expr, dtm_train *train) {
+    dtm_entries entries = {0};
+    if (expr->kind == DTM_EXPR_CALL && !dtm_entries_of_call(c, expr, NULL, &entries)) return false;
+    return dtm_entries_check(c, &entries, "`f16`", f16_words, DTM_COUNT(f16_words)) && read_scale(c, &entries, &train->scale) &&
+           steps_or(c, &entries, "grow_after", 2000, 1, &train->grow_after);
+}
+
+static bool read_precision(dtm_checker *c, const dtm_expr *expr, dtm_train *train) {
     static const char *const precisions[] = {"f32", "bf16", "f16"};
     static const dtm_dtype dtypes[] = {DTM_F32, DTM_BF16, DTM_F16};
-    const char *name = expr->kind == DTM_EXPR_NAME ? dtm_checker_text(c, expr->text) : "";
+    dtm_string text = expr->kind == DTM_EXPR_NAME ? expr->text : expr->kind == DTM_EXPR_CALL ? expr->call->callee.text : 0;
+    const char *name = text ? dtm_checker_text(c, text) : "";
     for (int i = 0; i < 3; i++) {
         if (strcmp(name, precisions[i]) != 0) continue;
-        if (dtypes[i] == DTM_F16) return dtm_checker_refuse(c, expr->span, "`precision f16`, whose loss is scaled", "precision bf16");
-        *precision = dtypes[i];
-        return true;
+        train->precision = dtypes[i];
+        if (dtypes[i] == DTM_F16) return read_loss_scale(c, expr, train);
+        if (expr->kind == DTM_EXPR_NAME) return true;
+        dtm_error(c->context, expr->span, 232, "`precision %s` has no settings", name);
+        dtm_help(c->context, "precision %s", name);
+        return false;
     }
-    if (expr->kind == DTM_EXPR_NAME) return unknown(c, expr->span, "precision", expr->text, precisions, 3);
+    if (text) return unknown(c, expr->kind == DTM_EXPR_CALL ? expr->call->callee.span : expr->span, "precision", text, precisions, 3);
     dtm_error(c->context, expr->span, 232, "a precision is wanted here");
     dtm_help(c->context, "precision f32");
     return false;
@@ -180,7 +206,7 @@ static bool read_train(dtm_checker *c, const dtm_entries *entries, const dtm_ent
     const dtm_expr *precision = dtm_entries_find(c, entries, "precision"), *seed = dtm_entries_find(c, entries, "seed");
     const dtm_expr *clip = dtm_entries_find(c, entries, "clip");
     *train = (dtm_train){.present = true, .seed = 1, .span = c->train->keyword};
-    bool good = !precision || read_precision(c, precision, &train->precision);
+    bool good = !precision || read_precision(c, precision, train);
     good &= dtm_section_whole(c, dtm_entries_find(c, entries, "steps"), "`steps`", 1, &train->steps);
     if (clip) good &= read_clip(c, clip, &train->clip);
     if (seed) good &= read_seed(c, seed, &train->seed);

@@ -274,6 +274,8 @@ typedef struct dtm_expect_rule {
 typedef enum dtm_schedule_kind { DTM_LR_CONSTANT, DTM_LR_LINEAR, DTM_LR_COSINE } dtm_schedule_kind;
 typedef enum dtm_optimizer_kind { DTM_SGD, DTM_ADAMW } dtm_optimizer_kind;
 
+#define DTM_LARGEST_LOSS_SCALE 4294967296.0 /* 2^32: it and its inverse times any gradient of f16 are far from the ends of f32 */
+
 typedef struct dtm_train {
     bool present;
     dtm_optimizer_kind optimizer;
@@ -282,6 +284,7 @@ typedef struct dtm_train {
     double beta1, beta2, eps, decay, momentum;
     double clip; /* 0: none */
     dtm_dtype precision;
+    double scale, grow_after; /* of f16: the loss' first scale, and how many steps in a row double it; else 0 */
     int64_t steps;
     uint64_t seed;
     dtm_span span, optimizer_span;
@@ -492,6 +495,9 @@ dtm_op_list dtm_ops_in_order(dtm_module *module, dtm_arena *arena);
 uint32_t *dtm_use_counts(const dtm_module *module, dtm_arena *arena);
 /* What reads each value, in order of their numbers, as often as it does: by value, each list ends with 0. */
 dtm_op **dtm_users_of(const dtm_module *module, dtm_arena *arena);
+/* What the backward pass makes of a weight's gradient: the second operand of `gradient`, or what the update makes that of, times a
+ * number of the step. */
+dtm_value dtm_gradient_made(const dtm_module *module, dtm_op gradient);
 /* The structure operator of a kind that encloses op, innermost first, or 0. DTM_OP_NONE: of any kind. */
 dtm_op dtm_enclosing(const dtm_module *module, dtm_op op, dtm_op_kind kind);
 /* Whether two loops are over the same copies: one may read, copy by copy, what the other made. */

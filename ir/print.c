@@ -495,7 +495,13 @@ static void print_train(const printer *p) {
     dtm_text_printf(p->out, ")\n");
     if (t->clip > 0) dtm_text_printf(p->out, "    clip "), dtm_text_number(p->out, t->clip);
     if (t->clip > 0) dtm_text_printf(p->out, "\n");
-    if (t->precision != DTM_F32) dtm_text_printf(p->out, "    precision %s\n", dtm_dtype_name(t->precision));
+    if (t->precision != DTM_F32) dtm_text_printf(p->out, "    precision %s", dtm_dtype_name(t->precision));
+    if (t->precision == DTM_F16) {
+        print_number_setting(p->out, "(scale", t->scale);
+        print_number_setting(p->out, ", grow_after", t->grow_after);
+        dtm_text_printf(p->out, ")");
+    }
+    if (t->precision != DTM_F32) dtm_text_printf(p->out, "\n");
     dtm_text_printf(p->out, "    steps %lld\n    seed %llu\n}\n", (long long)t->steps, (unsigned long long)t->seed);
 }
 

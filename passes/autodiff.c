@@ -405,7 +405,8 @@ static void derive(dtm_autodiff *a, const dtm_op_list *ops, dtm_value loss) {
     a->at = dtm_builder_at_end(module, backward);
     if (dtm_gradient_wanted(a, loss)) {
         dtm_dtype dtype = (dtm_dtype)dtm_value_type(module, loss)->dtype;
-        contribute_in(a, a->scope, loss, dtm_constant(module, dtype, 1));
+        bool scaled = module->settings.train.present && module->settings.train.precision == DTM_F16;
+        contribute_in(a, a->scope, loss, scaled ? dtm_loss_scale_begin(a, &a->at) : dtm_constant(module, dtype, 1));
     }
     reverse_region(a, forward);
     if (module->settings.train.present) dtm_optimizer_build(a, forward);

@@ -28,6 +28,8 @@ typedef struct dtm_autodiff {
     dtm_scope *scope;
     dtm_builder at;      /* where backward operators go, with the place of the forward operator */
     const char *part;    /* the name of what a rule makes on the way: "d_y.part" */
+    /* Of a loss that is scaled, scalars of the step (loss_scale.c); 0: it is not */
+    dtm_value scale, inverse, taken, steps, finite;
 } dtm_autodiff;
 
 /* Contributes the gradients of op's operands, given that of its first result. */
@@ -45,6 +47,17 @@ dtm_value dtm_gradient_like(dtm_autodiff *a, dtm_value gradient, dtm_type type, 
 void dtm_optimizer_build(dtm_autodiff *a, dtm_region forward);
 /* `gradient(w, d_w)` for each such weight, at the end of a region: where there is nothing to update. */
 void dtm_optimizer_mark_gradients(dtm_autodiff *a, dtm_region forward, dtm_region region);
+
+/* Of a loss that is scaled (loss_scale.c), at the builder's place. In backward: the gradient of the loss. */
+dtm_value dtm_loss_scale_begin(dtm_autodiff *a, dtm_builder *b);
+/* In the update: the number of this step, from 1, among those that were taken; its learning rate and bias corrections. */
+dtm_value dtm_loss_scale_steps(dtm_autodiff *a, dtm_builder *b);
+dtm_value dtm_loss_scale_rate(dtm_autodiff *a, dtm_builder *b);
+dtm_value dtm_loss_scale_correction(dtm_autodiff *a, dtm_builder *b, const char *name, double beta);
+/* Says by the norm whether the step is taken, and what scale the next one has. */
+void dtm_loss_scale_end(dtm_autodiff *a, dtm_builder *b, dtm_value grad_norm);
+/* What is kept of a weight or a state: the next value, of a step that is not taken the old one. */
+dtm_value dtm_loss_scale_kept(dtm_autodiff *a, dtm_builder *b, const char *name, dtm_value next, dtm_value old);
 
 /* Whether a value may come out of its operator as a term of a sum (products, lookups and sums, and what is linear in
  * one). A rule of structure alone, used where sums are put in order: such values are added first. */

@@ -7,7 +7,8 @@
 enum { FIRST_ELEMENTS = 4 };
 
 static void print_number(dtm_text *out, double number) {
-    dtm_text_printf(out, "%.9g", number);
+    if (isnan(number)) dtm_text_printf(out, "nan"); /* the sign of one says nothing, and is not that of every machine */
+    else dtm_text_printf(out, "%.9g", number);
 }
 
 static void print_shape(const dtm_tensor *tensor, dtm_text *out) {

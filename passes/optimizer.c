@@ -131,6 +131,8 @@ static void for_weights(optimizer *o, dtm_region region, visit_weight *each) {
 
 static dtm_value square_sum(optimizer *o, dtm_op op) {
     dtm_value weight = dtm_result(o->module, op, 0), gradient = gradient_of(o, op);
+    if (o->a->scale) /* from here on it is the gradient of the loss as it is */
+        gradient = o->a->gradient[weight] = binary(o, DTM_OP_MUL, of_weight(o, weight, "unscaled"), gradient, o->a->inverse);
     sink(o, DTM_OP_GRADIENT, weight, gradient);
     const char *name = of_weight(o, weight, "norm");
     dtm_value square = dtm_build_unary(&o->at, DTM_OP_SQUARE, of_weight(o, weight, "square"), gradient);
@@ -188,6 +190,7 @@ static dtm_value norm(optimizer *o, dtm_region forward) {
 /* ---- scalars of the step ---- */
 
 static dtm_value correction(optimizer *o, const char *name, double beta) {
+    if (o->a->scale) return dtm_loss_scale_correction(o->a, &o->at, name, beta);
     dtm_attributes attributes = dtm_attributes_default(DTM_OP_BIAS_CORRECTION);
     attributes.number[DTM_BIAS_CORRECTION_BETA] = beta;
     return scalar_source(o, DTM_OP_BIAS_CORRECTION, name, &attributes);
@@ -196,7 +199,8 @@ static dtm_value correction(optimizer *o, const char *name, double beta) {
 static void scalars(optimizer *o, dtm_region forward) {
     const dtm_train *train = o->train;
     stand_at_settings(o);
-    o->rate = scalar_source(o, DTM_OP_LEARNING_RATE, "learning_rate", NULL);
+    if (o->a->scale) dtm_loss_scale_steps(o->a, &o->at);
+    o->rate = o->a->scale ? dtm_loss_scale_rate(o->a, &o->at) : scalar_source(o, DTM_OP_LEARNING_RATE, "learning_rate", NULL);
     report(o, o->rate, "learning_rate");
     if (train->decay != 0) {
         dtm_value lost = scaled(o, "decay.step", o->rate, train->decay);
@@ -208,6 +212,7 @@ static void scalars(optimizer *o, dtm_region forward) {
     }
     dtm_value grad_norm = norm(o, forward);
     report(o, grad_norm, "grad_norm");
+    if (o->a->scale) dtm_loss_scale_end(o->a, &o->at, grad_norm);
     if (train->clip > 0) {
         dtm_value ratio = binary(o, DTM_OP_DIV, "grad_clip.ratio", number(o, train->clip), grad_norm);
         o->clip = binary(o, DTM_OP_MINIMUM, "grad_clip", number(o, 1), ratio);
@@ -271,6 +276,10 @@ static dtm_value state(optimizer *o, dtm_op weight_op, const char *suffix) {
     return dtm_result(o->module, made, 0);
 }
 
+static void keep(optimizer *o, dtm_value weight, const char *suffix, dtm_value old, dtm_value next) {
+    sink(o, DTM_OP_STORE, old, dtm_loss_scale_kept(o->a, &o->at, of_weight(o, weight, extended(o, suffix, "next")), next, old));
+}
+
 /* old * decay + new * (1 - decay), kept as the state from the next step on */
 static dtm_value moving_mean(optimizer *o, dtm_value weight, dtm_value old, dtm_value new, double beta,
                              const char *suffix) {
@@ -278,7 +287,7 @@ static dtm_value moving_mean(optimizer *o, dtm_value weight, dtm_value old, dtm_
     dtm_value kept = scaled(o, part, old, beta);
     dtm_value mean = binary(o, DTM_OP_ADD, of_weight(o, weight, extended(o, suffix, "new")), kept,
                             scaled(o, part, new, 1 - beta));
-    sink(o, DTM_OP_STORE, old, mean);
+    keep(o, weight, suffix, old, mean);
     return mean;
 }
 
@@ -299,7 +308,7 @@ static dtm_value sgd_step(optimizer *o, dtm_op op, dtm_value w, dtm_value g) {
     dtm_value m = state(o, op, "m");
     dtm_value kept = scaled(o, of_weight(o, w, "m.part"), m, o->train->momentum);
     dtm_value next = binary(o, DTM_OP_ADD, of_weight(o, w, "m.new"), kept, g);
-    sink(o, DTM_OP_STORE, m, next);
+    keep(o, w, "m", m, next);
     return next;
 }
 
@@ -311,7 +320,8 @@ static void update_weight(optimizer *o, dtm_op op) {
     if (o->clip && dtm_fault(32)) step = binary(o, DTM_OP_MUL, of_weight(o, w, "clipped"), step, o->clip);
     step = binary(o, DTM_OP_MUL, of_weight(o, w, "step"), step, o->rate);
     dtm_value kept = decays(o, &weight) ? binary(o, DTM_OP_MUL, of_weight(o, w, "kept"), w, o->keep) : w;
-    sink(o, DTM_OP_STORE, w, binary(o, DTM_OP_SUB, of_weight(o, w, "new"), kept, step));
+    dtm_value next = binary(o, DTM_OP_SUB, of_weight(o, w, "new"), kept, step);
+    sink(o, DTM_OP_STORE, w, dtm_loss_scale_kept(o->a, &o->at, of_weight(o, w, "next"), next, w));
 }
 
 static void mark_gradient(optimizer *o, dtm_op op) {

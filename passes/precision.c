@@ -109,7 +109,7 @@ static bool wants(const chooser *c, const dtm_op_data *op, uint32_t k) {
 /* Of what moves elements: their type. */
 static void follow(chooser *c, const dtm_op_data *op) {
     dtm_type types[4];
-    bool moves = op->n_results && op->n_operands && !dtm_computes(op->kind) && op->kind != DTM_OP_CAST && op->kind != DTM_OP_CARRY && !op->body;
+    bool moves = op->n_results && op->n_operands && !dtm_computes(op->kind) && op->kind != DTM_OP_FILL && op->kind != DTM_OP_CAST && op->kind != DTM_OP_CARRY && !op->body;
     if (!moves || !is_float(c, op->results[0])) return;
     if (dtm_infer(c->module, op->kind, op->operands, op->n_operands, &op->attributes, op->span, types))
         set_dtype(c, op->results[0], (dtm_dtype)dtm_type_get(c->module, types[0])->dtype);

@@ -130,7 +130,10 @@ static void describe(dtm_module *m, dtm_op op, void *state) {
     o->place = (uint32_t)++s->n_order;
     s->order[o->place - 1] = op;
     for (uint32_t i = 0; i < m->ops[op].n_operands; i++) s->n_readers[m->ops[op].operands[i]]++;
-    if (m->ops[op].kind == DTM_OP_GRADIENT) s->weight_of[m->ops[op].operands[1]] = m->ops[op].operands[0];
+    if (m->ops[op].kind != DTM_OP_GRADIENT) return;
+    dtm_value gradient = m->ops[op].operands[1], made = dtm_gradient_made(m, op);
+    s->weight_of[gradient] = s->weight_of[made] = m->ops[op].operands[0];
+    s->takes_gradient[made == gradient ? op : m->values[gradient].def] = true;
 }
 
 static void note_reader(shard *s, dtm_op op) {
@@ -174,6 +177,7 @@ void shard_describe(shard *s) {
     s->order = dtm_arena_alloc(s->arena, m->n_ops * sizeof *s->order);
     s->n_order = 0;
     s->weight_of = dtm_arena_alloc(s->arena, m->n_values * sizeof *s->weight_of);
+    s->takes_gradient = dtm_arena_alloc(s->arena, m->n_ops * sizeof *s->takes_gradient);
     s->readers = dtm_arena_alloc(s->arena, m->n_values * sizeof *s->readers);
     s->n_readers = dtm_arena_alloc(s->arena, m->n_values * sizeof *s->n_readers);
     dtm_walk(m, describe, s);

@@ -61,6 +61,7 @@ typedef struct shard {
     dtm_op *order; /* in execution order, structure left out */
     size_t n_order;
     dtm_value *weight_of;      /* by value: the weight whose gradient it is, or 0 */
+    bool *takes_gradient;      /* by operator: `gradient`, or what the update makes its operand with: where a gradient is complete */
     dtm_op *weight_of_state;   /* by operator: of a state, the weight whose it is, or 0 */
     uint32_t **readers;        /* by value: the operators that read it, each once, in execution order */
     uint32_t *n_readers;

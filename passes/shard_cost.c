@@ -155,11 +155,11 @@ static bool reader_end(const chooser *c, dtm_value value, dtm_op op, uint32_t op
     const shard *s = c->s;
     dtm_op_kind kind = s->module->ops[op].kind;
     *e = (end){op, (int32_t)operand};
-    if (kind == DTM_OP_GRADIENT) {
-        if (operand == 0) return false;
-        *e = (end){s->module->values[s->module->ops[op].operands[0]].def, -1};
+    if (s->takes_gradient[op] && s->weight_of[value]) {
+        *e = (end){s->module->values[s->weight_of[value]].def, -1};
         return true;
     }
+    if (kind == DTM_OP_GRADIENT) return false;
     if (s->ops[op].phase != PHASE_UPDATE) return kind != DTM_OP_STORE;
     dtm_op_kind source = s->module->ops[s->module->values[value].def].kind;
     if (s->weight_of[value] || source == DTM_OP_WEIGHT) return false;

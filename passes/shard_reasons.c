@@ -90,7 +90,7 @@ static const char *reason_to_gather(const shard *s, const dtm_type_data *from, c
 }
 
 static const char *need_of_value(const shard *s, const dtm_type_data *from, const dtm_type_data *to, dtm_op reader) {
-    if (s->module->ops[reader].kind == DTM_OP_GRADIENT) return "once a step";
+    if (s->takes_gradient[reader]) return "once a step";
     const char *title = title_of_reader(s, reader);
     for (int d = 0; d < from->rank; d++)
         if (from->layout[d].count < to->layout[d].count)

@@ -111,8 +111,8 @@ static bool works_along(const shard *s, dtm_op op, dtm_value value) {
 static const char *complaint(const shard *s, dtm_op op, dtm_value value, shard_state is, long long count) {
     const dtm_module *m = s->module;
     dtm_text text = {s->arena, NULL, 0, 0};
-    if (m->ops[op].kind == DTM_OP_GRADIENT) {
-        const char *weight = dtm_value_name(m, m->ops[op].operands[0]);
+    if (s->takes_gradient[op]) {
+        const char *weight = dtm_value_name(m, s->weight_of[value]);
         dtm_text_printf(&text, "weight `%s` has a dimension of the batch: each of %lld microbatches makes a part of its gradient",
                         weight, count);
         return text.data;
@@ -148,7 +148,7 @@ static void refuse(shard *s, dtm_op op, dtm_value value, shard_state is, int axi
 /* Whether an operator wants what is not there yet. */
 static void check_op(shard *s, dtm_op op, int axis) {
     const dtm_op_data *data = dtm_op_get(s->module, op);
-    if (s->ops[op].phase == PHASE_UPDATE && data->kind != DTM_OP_GRADIENT) return;
+    if (s->ops[op].phase == PHASE_UPDATE && !s->takes_gradient[op]) return;
     for (uint32_t k = data->kind == DTM_OP_GRADIENT; k < data->n_operands && !s->failed; k++) {
         dtm_value v = data->operands[k];
         shard_state is = shard_value_state(s, v, axis), needs = shard_operand_state(s, op, s->ops[op].choice[axis], k);

@@ -557,7 +557,7 @@ static void find_targets(stages *s) {
     for (dtm_op op = 1; op < s->n_ops; op++) {
         const dtm_op_data *data = get(s, op);
         if (!data->region || data->kind != DTM_OP_GRADIENT || s->around[op]) continue;
-        s->target[data->operands[1]] = s->home[data->operands[0]]; /* taken if it turns out to be a sum */
+        s->target[dtm_gradient_made(s->module, op)] = s->home[data->operands[0]]; /* taken if it turns out to be a sum */
     }
 }
 

@@ -99,7 +99,7 @@ struct dtm_rank {
     dtm_data *data;
     int64_t step; /* under way, from 0 */
     bool forward_only;
-    double learning_rate;
+    double learning_rate; /* NAN: the program computes it itself, and reports it */
     dtm_log_report *reports; /* of this step */
     int n_reports;
     dtm_gradient_file *gradients; /* set in the step whose gradients are saved */

@@ -134,6 +134,7 @@ static bool check_outputs(const session *s, dtm_status *status) {
 static bool prepare(session *s, dtm_status *status) {
     dtm_rank *rank = &s->rank;
     const dtm_options *options = rank->options;
+    rank->learning_rate = NAN;
     s->others = calloc((size_t)rank->plan->n_instructions + 1, sizeof *s->others);
     bool ok = s->others || dtm_status_fail(status, "out of memory for reports");
     ok = ok && open_data(s, status) && choose_steps(s, status) && check_outputs(s, status) && open_log(s, status);
@@ -167,7 +168,7 @@ static bool log_step(session *s, int64_t step, double seconds, dtm_status *statu
                          .seconds = seconds,
                          .loss = take_report(rank, "loss"),
                          .grad_norm = take_report(rank, "grad_norm"),
-                         .lr = rank->learning_rate,
+                         .lr = isnan(rank->learning_rate) ? take_report(rank, "learning_rate") : rank->learning_rate,
                          .reports = s->others};
     for (int i = 0; i < rank->n_reports; i++) {
         const char *name = rank->reports[i].name;
