@@ -9,15 +9,16 @@
  *                     tuple move up by one place; legacy: on the legacy stream
  *     optin           cuFuncSetAttribute is lost
  *     ld, transpose, stride, claim, workspace, beta, algorithm    of a product (cublaslt.c)
- *     skip, count, type, op, root    of a collective or message on one rank (nccl.c): it is not asked for, one element less, as another type of
- *                     the same size, maximum for sum, another root or peer */
+ *     skip, count, type, op, root, offset, comm, later, group    of what goes between ranks (nccl.c): a call on one rank is not made, is of one
+ *                     element less, of another type, a maximum for a sum, with another root or peer, one element beside its place, on another
+ *                     communicator, after the next one; the groups of sends and receives are none */
 #include "driver.h"
 
 #include <stdio.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define MUTANTS(M) M(wait) M(record) M(sync) M(launch) M(copy) M(grid) M(shared) M(base) M(swap) M(legacy) M(optin) M(ld) M(transpose) M(stride) \
-    M(claim) M(workspace) M(beta) M(algorithm) M(skip) M(count) M(type) M(op) M(root)
+    M(claim) M(workspace) M(beta) M(algorithm) M(count) M(type) M(op) M(root) M(offset) M(comm) M(skip) M(later) M(group)
 #define NAME(name) #name,
 static const char *const names[] = {MUTANTS(NAME)};
 #undef NAME

@@ -8,6 +8,7 @@
  *   DTM_SIM_NCCL_REMOTE=r:n      from its launch n on rank r has a remote error
  *   DTM_SIM_NCCL_ABORT_HANGS=1   ncclCommAbort never returns
  *   DTM_SIM_NCCL_PATIENCE=s      seconds without anything going on until that is an error (deadlocks are found at once)
+ *   DTM_SIM_NCCL_SENDS_WAIT=1    no send is over before it has been received
  *   DTM_SIM_NCCL_QUIET=1         nothing is printed
  *   DTM_SIM_NCCL_DIR=folder      of the file in which ranks meet */
 #include "tests/gpu/sim/nccl.h"
@@ -251,8 +252,21 @@ static bool stays_in_progress(struct ncclComm *comm) {
     return !comm->blocking && nccl_mix(nccl_settings.seed * 64 + (uint64_t)comm->world_rank, comm->calls++) % 8 == 0;
 }
 
+static _Thread_local struct launch *held; /* by a mutant, until after the next */
+
 static int give(struct launch *first) {
     int result = NCCL_OK;
+    if (!first) return NCCL_OK;
+    if (held) {
+        struct launch **end = &first->next;
+        while (*end) end = &(*end)->next;
+        *end = held;
+        held = NULL;
+    } else if (driver_mutated("later", first->name)) {
+        held = first;
+        first = first->next;
+        held->next = NULL;
+    }
     for (struct launch *l = first, *next; l; l = next) {
         struct ncclComm *comm = l->comm;
         next = l->next;
@@ -319,10 +333,22 @@ static int check_messages(const struct launch *l) {
     return NCCL_OK;
 }
 
+static bool faces(const struct launch *first) {
+    bool sends = false, receives = false;
+    for (; first; first = first->next) {
+        sends = sends || first->steps[0].call.kind == SEND;
+        receives = receives || first->steps[0].call.kind == RECEIVE;
+    }
+    return sends && receives;
+}
+
 int ncclGroupEnd(void) {
     if (depth == 0) return refuse(NULL, NCCL_USAGE, "a group ends that has not begun");
     if (--depth) return NCCL_OK;
-    int result = group_result == NCCL_OK ? merge() : group_result;
+    static _Atomic bool all_loose; /* a mistake of the program: of all its ranks, from then on */
+    if (group_result == NCCL_OK && faces(group) && driver_mutated("group", group->name)) all_loose = true;
+    bool loose = all_loose && group_result == NCCL_OK && faces(group);
+    int result = group_result == NCCL_OK && !loose ? merge() : group_result;
     for (struct launch *l = group; l && result == NCCL_OK; l = l->next) result = check_messages(l);
     struct launch *first = group;
     group = NULL;
@@ -384,43 +410,48 @@ static int checked(struct ncclComm *comm, const struct step *s, dtm_cu_stream st
     return NCCL_OK;
 }
 
-/* What DTM_SIM_MUTANT makes of a call; false: nothing. */
-static bool mutate(struct step *s, int n) {
-    static const int other[][2] = {{DTM_NCCL_F32, DTM_NCCL_I32}, {DTM_NCCL_F16, DTM_NCCL_BF16}, {DTM_NCCL_BF16, DTM_NCCL_F16}};
+/* Mistakes of the caller, made for it. Only those that a call can have. */
+static void mutate(struct ncclComm **comm, struct step *s) {
+    static _Thread_local struct ncclComm *others[2]; /* the last two that differ */
+    struct call *c = &s->call;
     char text[TEXT];
-    call_text(&s->call, text, sizeof text);
-    bool reduces = s->call.kind == ALL_REDUCE || s->call.kind == REDUCE_SCATTER || s->call.kind == REDUCE;
-    bool rooted = s->call.kind >= SEND || s->call.kind == REDUCE || s->call.kind == BROADCAST;
-    if (!s->call.count || n < 2) return true;
-    if (driver_mutated("skip", text)) return false;
-    s->call.count -= driver_mutated("count", text);
-    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
-        if (s->call.type == other[i][0] && driver_mutated("type", text)) {
-            s->call.type = other[i][1];
-            break;
-        }
-    if (reduces && driver_mutated("op", text)) s->call.op = s->call.op == DTM_NCCL_SUM ? DTM_NCCL_MAX : DTM_NCCL_SUM;
-    if (rooted && driver_mutated("root", text)) s->call.root = (s->call.root + 1) % n;
-    return true;
+    call_text(c, text, sizeof text);
+    bool reduces = c->kind == ALL_REDUCE || c->kind == REDUCE_SCATTER || c->kind == REDUCE;
+    bool rooted = c->kind >= SEND || c->kind == BROADCAST || c->kind == REDUCE;
+    char *from = (char *)(uintptr_t)s->from;
+    bool in_place = from && s->to && (from == s->to || from == s->to + step_bytes(s) * (uint64_t)(*comm)->rank);
+    if (c->count > 1 && driver_mutated("count", text)) c->count--;
+    if (driver_mutated("type", text)) c->type = c->type == DTM_NCCL_I32 ? DTM_NCCL_F32 : c->type == DTM_NCCL_U8 ? 0 : DTM_NCCL_I32;
+    if (reduces && driver_mutated("op", text)) c->op = c->op == DTM_NCCL_MAX ? DTM_NCCL_SUM : DTM_NCCL_MAX;
+    if (rooted && driver_mutated("root", text)) c->root = (c->root + 1) % (*comm)->n;
+    if (in_place && driver_mutated("offset", text)) s->from += type_bytes(c->type);
+    if (others[0] != *comm) {
+        others[1] = others[0];
+        others[0] = *comm;
+    }
+    if (others[1] && driver_mutated("comm", text)) *comm = others[1];
 }
 
 static int ask(struct ncclComm *comm, enum kind kind, const void *from, void *to, size_t count, int type, int op, int root,
                dtm_cu_stream stream) {
     struct step step = {{(int)kind, type, op, root, count}, from, to};
+    if (comm && type_bytes(type)) mutate(&comm, &step);
     int result = checked(comm, &step, stream);
     if (result != NCCL_OK) {
         group_result = result;
         return result;
     }
-    if (!mutate(&step, comm->n)) return NCCL_OK;
-    if (!step.call.count && kind < SEND) return NCCL_OK; /* as NCCL does */
+    if (!count && kind < SEND) return NCCL_OK; /* as NCCL does */
+    char name[TEXT];
+    call_text(&step.call, name, sizeof name);
+    if (driver_mutated("skip", name)) return NCCL_OK;
     struct launch *l = calloc(1, sizeof *l + sizeof *l->steps);
     if (!l) abort();
     l->comm = comm;
     l->stream = stream;
     l->n = 1;
     l->steps[0] = step;
-    call_text(&step.call, l->name, sizeof l->name);
+    snprintf(l->name, sizeof l->name, "%s", name);
     if (!depth) return give(l);
     *group_end = l;
     group_end = &l->next;

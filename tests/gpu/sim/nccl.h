@@ -94,6 +94,7 @@ struct settings {
     bool abort_hangs;
     int ctas;        /* of a device; 0: any number */
     double patience; /* seconds without anything going on */
+    bool waits;      /* no send is over before it has been received */
     bool quiet;
 };
 extern struct settings nccl_settings;

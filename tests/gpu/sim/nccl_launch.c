@@ -187,7 +187,7 @@ static bool go_on_with_collective(struct world *w, struct ncclComm *comm, struct
 
 static bool is_eager(const struct ncclComm *comm, const struct step *s, uint64_t number) {
     uint64_t pair = (comm->shared->identity << 16) + (uint64_t)(comm->rank * MAX_RANKS + s->call.root);
-    return s->call.root == comm->rank || nccl_mix(nccl_mix(nccl_settings.seed, pair), number) >> 17 & 1;
+    return s->call.root == comm->rank || (!nccl_settings.waits && nccl_mix(nccl_mix(nccl_settings.seed, pair), number) >> 17 & 1);
 }
 
 static void send_step(struct world *w, struct ncclComm *comm, struct run *r, int i) {

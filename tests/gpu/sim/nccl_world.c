@@ -46,6 +46,7 @@ void settings_read(void) {
     nccl_settings.ctas = ctas ? atoi(ctas) : 0;
     nccl_settings.patience = patience ? atof(patience) : 120;
     nccl_settings.abort_hangs = getenv("DTM_SIM_NCCL_ABORT_HANGS") != NULL;
+    nccl_settings.waits = getenv("DTM_SIM_NCCL_SENDS_WAIT") != NULL;
     nccl_settings.quiet = getenv("DTM_SIM_NCCL_QUIET") != NULL;
     read_place("DTM_SIM_NCCL_ABSENT", &nccl_settings.absent_rank, &nccl_settings.absent_launch);
     read_place("DTM_SIM_NCCL_REMOTE", &nccl_settings.remote_rank, &nccl_settings.remote_launch);
