@@ -1,5 +1,6 @@
 #include "runtime/checkpoint.h"
 
+#include "runtime/cuda/device.h"
 #include "runtime/safetensors.h"
 
 #include <errno.h>
@@ -166,12 +167,24 @@ static void mention_unused(const dtm_rank *rank, const dtm_safetensors *file, co
                 dtm_safetensors_path(file), (long long)unused, unused == 1 ? "" : "s");
 }
 
+/* Another algorithm adds in another order. */
+static void mention_choices(dtm_rank *rank, const dtm_safetensors *file) {
+    const char *there = dtm_safetensors_metadata(file, "dtm_products");
+    char here[96];
+    if (!there || !rank->device || dtm_comm_rank(rank->comm) != 0) return;
+    dtm_device_choices(rank->device, here);
+    if (strcmp(there, here) != 0)
+        fprintf(stderr, "note: %s is of a run whose products went by %s, this one's go by %s: the last bits will be others than that run's\n",
+                dtm_safetensors_path(file), there, here);
+}
+
 bool dtm_weights_load(dtm_rank *rank, const char *path, dtm_status *status) {
     dtm_safetensors *file = NULL;
     tensor_list list;
     bool ok = list_tensors(rank->plan, is_weight, &list, status) && dtm_safetensors_open(path, &file, status) &&
               load_from(rank, file, &list, status);
     if (ok) mention_unused(rank, file, &list);
+    if (ok) mention_choices(rank, file);
     if (file) dtm_safetensors_close(file);
     free_list(&list);
     return dtm_comm_agree(rank->comm, status);
@@ -230,8 +243,11 @@ static bool begin_output(dtm_rank *rank, const char *path, bool (*wanted)(const 
                          dtm_status *status) {
     bool first = dtm_comm_rank(rank->comm) == 0;
     *out = (output){.path = path};
+    char choices[96];
+    const char *metadata[] = {"dtm_products", choices, NULL};
+    if (rank->device) dtm_device_choices(rank->device, choices);
     bool ok = list_tensors(rank->plan, wanted, &out->list, status) &&
-              dtm_safetensors_lay_out(out->list.tensors, out->list.count, NULL, &out->layout, status);
+              dtm_safetensors_lay_out(out->list.tensors, out->list.count, rank->device ? metadata : NULL, &out->layout, status);
     if (ok && first) {
         dtm_partial_remember(path);
         out->created = dtm_safetensors_create(path, out->layout, &out->writer, status);

@@ -106,6 +106,8 @@ static const char shared_text[] =
     "    --cache DIR            the folder that keeps compiled kernels (default ~/.cache/dtm)\n"
     "    --no-graph             launch each kernel of each step by itself; else the second step is captured as a graph, and\n"
     "                           later ones are launches of that\n"
+    "    --tune                 measure at the start which algorithm of libcublasLt is the fastest for each product; the choice is\n"
+    "                           kept with the compiled kernels. It changes the last bits: log and weights name it\n"
     "    --generated-products   matrix products by dtm's own kernel rather than by libcublasLt, to compare the two\n";
 
 static const char info_text[] =
@@ -173,7 +175,7 @@ typedef struct flag {
     void *target;
 } flag;
 
-enum { FLAGS = 31 };
+enum { FLAGS = 32 };
 
 static void flags_of(dtm_options *o, flag flags[FLAGS]) {
     const flag all[FLAGS] = {
@@ -203,6 +205,7 @@ static void flags_of(dtm_options *o, flag flags[FLAGS]) {
         {"--no-graph", FLAG_SWITCH, FOR_RUN, &o->no_graph},
         {"--generated-products", FLAG_SWITCH, FOR_RUN, &o->generated_products},
         {"--p2p", FLAG_P2P, FOR_RUN, NULL},
+        {"--tune", FLAG_SWITCH, FOR_RUN, &o->tune},
         {"--require-links", FLAG_SWITCH, FOR_RUN | FOR_PROBE, &o->require_links},
         {"--interval", FLAG_INTERVAL, FOR_PROBE, NULL},
         {"--verbs-lib", FLAG_FOLDER, FOR_RUN | FOR_INFO | FOR_PROBE, &o->verbs_lib},
@@ -367,6 +370,7 @@ static bool finish(dtm_options *o, dtm_status *status) {
         return dtm_status_fail(status, "%s is for --devices: add it", o->verbs_lib ? "--verbs-lib" : "--sysfs");
     if (o->cuda_libs && o->command == DTM_COMMAND_INFO && !o->devices) return dtm_status_fail(status, "--cuda-libs is for --devices: add it");
     if (o->command != DTM_COMMAND_TRAIN && o->command != DTM_COMMAND_EVAL) return true;
+    if (o->tune && o->generated_products) return dtm_status_fail(status, "--tune chooses among algorithms of libcublasLt, which --generated-products does without");
     if (o->trace_first && !o->trace)
         return dtm_status_fail(status, "--trace-steps chooses steps of --trace F.json, which is not there");
     if (o->links && !o->local)

@@ -36,7 +36,7 @@ typedef struct dtm_options {
     bool devices;          /* of info */
     const char *cuda_libs; /* the folder of CUDA's libraries, or NULL */
     const char *cache;     /* the folder of compiled kernels, or NULL: ~/.cache/dtm */
-    bool no_graph, generated_products; /* on a GPU */
+    bool no_graph, generated_products, tune; /* on a GPU */
     double deadline; /* of the watchdog, seconds */
     bool verbs; /* messages of a pipeline go by it */
     bool require_links, interval_given;

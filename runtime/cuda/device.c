@@ -276,7 +276,7 @@ static void put_text(dtm_json_writer *w, const char *key, const char *text) {
 }
 
 void dtm_device_put(dtm_device *device, dtm_json_writer *w) {
-    char products[64], capability[24];
+    char products[64], choices[96], capability[24];
     dtm_device_products_name(device, products);
     snprintf(capability, sizeof capability, "%d.%d", device->major, device->minor);
     put_text(w, "device", device->name);
@@ -284,6 +284,8 @@ void dtm_device_put(dtm_device *device, dtm_json_writer *w) {
     put_text(w, "driver", dtm_cuda_describe(device->cuda, DTM_LIBCUDA)->shown);
     put_text(w, "nvrtc", dtm_cuda_describe(device->cuda, DTM_LIBNVRTC)->shown);
     put_text(w, "products", products);
+    dtm_device_choices(device, choices);
+    put_text(w, "choices", choices);
 }
 
 /* ---- what the host reads and writes outside of steps ---- */

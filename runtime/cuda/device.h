@@ -108,6 +108,8 @@ bool dtm_device_products_measure(dtm_rank *rank, dtm_status *status);
 bool dtm_device_products_load(dtm_rank *rank, dtm_status *status);
 void dtm_device_products_free(dtm_device *device);
 bool dtm_device_asks_library(const dtm_device *device);
+/* What decides the bits of products beside the program: the library and the algorithms chosen, of all ranks. */
+void dtm_device_choices(dtm_device *device, char out[96]);
 bool dtm_device_multiply(dtm_rank *rank, uint32_t instruction, double *work, dtm_status *status);
 
 /* ---- feed.c: what goes into a step and comes out of it ---- */

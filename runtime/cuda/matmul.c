@@ -6,46 +6,18 @@
  *
  * An operand of which neither stride is 1, operands of two types, and what the library has no algorithm for are multiplied by dtm's
  * own kernel (kernels/cuda/matmul.cuh). Algorithms are chosen at load, a choice for each shape, and the same on all ranks that have
- * the shape, by the lowest of them: what several ranks hold alike has to be alike in its bits. */
-#include "runtime/cuda/device.h"
+ * the shape, by the lowest of them: what several ranks hold alike has to be alike in its bits. --tune measures (tune.c), else the library's
+ * first is taken. */
+#include "runtime/cuda/products.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { A, B, C, OPERANDS };
-
-/* What a choice depends on. Of one shape all bytes are the same. */
-typedef struct shape {
-    int64_t m, n, k, batch;
-    int64_t row[OPERANDS], column[OPERANDS], stride[OPERANDS]; /* elements; stride: from one product of a batch to the next */
-    int32_t type[OPERANDS];                                    /* dtm_cublas_type */
-    int32_t alignment[OPERANDS];                               /* bytes, of all addresses it is given */
-} shape;
-
-typedef struct choice {
-    shape of;
-    dtm_cublas_desc desc;
-    dtm_cublas_layout layouts[OPERANDS];
-    dtm_cublas_algorithm algorithm;
-    size_t workspace;
-    bool fits, found; /* in cuBLASLt's form; with an algorithm */
-} choice;
-
-/* What ranks tell each other. */
-typedef struct told {
-    shape of;
-    dtm_cublas_algorithm algorithm;
-    uint64_t workspace;
-} told;
-
-struct dtm_device_products {
-    const dtm_cublaslt *lt; /* NULL: not asked for */
-    dtm_cublas_handle handle;
-    choice *choices;
-    size_t n_choices, cap_choices;
-    int64_t workspace, workspace_bytes; /* offset in the device's memory */
-};
+enum { A = DTM_A, B = DTM_B, C = DTM_C, OPERANDS = DTM_OPERANDS };
+typedef dtm_product_shape shape;
+typedef dtm_product_choice choice;
+typedef dtm_product_told told;
 
 /* ---- a product of the plan ---- */
 
@@ -181,17 +153,17 @@ static bool make_description(dtm_device *device, choice *c, const form forms[OPE
     return true;
 }
 
-/* Whether the library has an algorithm; it need not. */
-static bool ask(dtm_device *device, choice *c, dtm_status *status) {
+/* Whether the library has an algorithm; it need not. `wanted`: of how many it has. */
+static bool ask(dtm_device *device, choice *c, int wanted, dtm_status *status) {
     const dtm_cublaslt *lt = device->products->lt;
     const struct {
         int attribute, operand;
     } alignments[] = {{DTM_CUBLAS_PREFER_ALIGNMENT_A, B}, {DTM_CUBLAS_PREFER_ALIGNMENT_B, A}, {DTM_CUBLAS_PREFER_ALIGNMENT_C, C}, {DTM_CUBLAS_PREFER_ALIGNMENT_D, C}};
     dtm_cublas_preference preference = NULL;
-    dtm_cublas_heuristic found;
+    dtm_cublas_heuristic found[DTM_CANDIDATES];
     uint64_t limit = (uint64_t)device->products->workspace_bytes;
     int count = 0;
-    memset(&found, 0, sizeof found);
+    memset(found, 0, sizeof found);
     dtm_cublas_status result = lt->MatmulPreferenceCreate(&preference);
     if (!check(device, result, "preferences", status)) return false;
     result = lt->MatmulPreferenceSetAttribute(preference, DTM_CUBLAS_PREFER_WORKSPACE, &limit, sizeof limit);
@@ -200,14 +172,18 @@ static bool ask(dtm_device *device, choice *c, dtm_status *status) {
         result = lt->MatmulPreferenceSetAttribute(preference, alignments[i].attribute, &bytes, sizeof bytes);
     }
     bool ok = check(device, result, "preferences", status);
-    if (ok) result = lt->MatmulAlgoGetHeuristic(device->products->handle, c->desc, c->layouts[B], c->layouts[A], c->layouts[C], c->layouts[C], preference, 1, &found, &count);
+    if (ok) result = lt->MatmulAlgoGetHeuristic(device->products->handle, c->desc, c->layouts[B], c->layouts[A], c->layouts[C], c->layouts[C], preference, wanted, found, &count);
     lt->MatmulPreferenceDestroy(preference);
     if (!ok) return false;
     if (result && result != DTM_CUBLAS_NOT_SUPPORTED) return check(device, result, "the choice of an algorithm", status);
-    c->found = !result && count > 0 && found.state == DTM_CUBLAS_SUCCESS;
-    c->algorithm = found.algorithm;
-    c->workspace = found.workspace_bytes;
-    return true;
+    c->found = !result && count > 0 && found[0].state == DTM_CUBLAS_SUCCESS;
+    c->algorithm = found[0].algorithm;
+    c->workspace = found[0].workspace_bytes;
+    if (!c->found || wanted == 1) return true;
+    c->n_candidates = count;
+    c->candidates = malloc((size_t)count * sizeof *found);
+    if (c->candidates) memcpy(c->candidates, found, (size_t)count * sizeof *found);
+    return c->candidates || dtm_status_fail(status, "out of memory for algorithms of products");
 }
 
 /* ---- choices ---- */
@@ -218,7 +194,8 @@ static choice *find_choice(const dtm_device_products *p, const shape *s) {
     return NULL;
 }
 
-static bool add_choice(dtm_device *device, const shape *s, dtm_status *status) {
+static bool add_choice(dtm_rank *rank, const shape *s, const dtm_plan_matmul *m, dtm_status *status) {
+    dtm_device *device = rank->device;
     dtm_device_products *p = device->products;
     form forms[OPERANDS];
     if (is_empty(s) || !s->k || find_choice(p, s)) return true;
@@ -232,8 +209,11 @@ static bool add_choice(dtm_device *device, const shape *s, dtm_status *status) {
     choice *c = &p->choices[p->n_choices++];
     memset(c, 0, sizeof *c);
     c->of = *s;
+    c->operands[A] = (dtm_cu_pointer)(uintptr_t)dtm_rank_buffer(rank, m->a);
+    c->operands[B] = (dtm_cu_pointer)(uintptr_t)dtm_rank_buffer(rank, m->b);
+    c->operands[C] = (dtm_cu_pointer)(uintptr_t)dtm_rank_buffer(rank, m->c);
     c->fits = find_forms(s, forms);
-    return !c->fits || (make_description(device, c, forms, status) && ask(device, c, status));
+    return !c->fits || (make_description(device, c, forms, status) && ask(device, c, rank->options->tune ? DTM_CANDIDATES : 1, status));
 }
 
 static bool has_products(const dtm_plan *plan) {
@@ -263,7 +243,7 @@ static bool add_choices(dtm_rank *rank, dtm_status *status) {
             product made;
             if (plan->instructions[i].kind != DTM_PLAN_MATMUL) continue;
             describe(rank, &plan->instructions[i].matmul, &made);
-            ok = add_choice(rank->device, &made.of, status);
+            ok = add_choice(rank, &made.of, &plan->instructions[i].matmul, status);
         }
     }
     dtm_rank_set_microbatch(rank, 0, false, false);
@@ -309,6 +289,7 @@ static bool exchange(dtm_rank *rank, dtm_status *status) {
     ok = dtm_comm_agree(rank->comm, status) && dtm_all_gather(world, DTM_ALGORITHM_RING, mine, all, bytes, status);
     dtm_group_label(world, NULL);
     if (ok) take_first(p, all, sum / (int64_t)sizeof *all);
+    if (ok) dtm_products_digest(all, sum / (int64_t)sizeof *all, p->digest);
     free(bytes), free(each), free(mine), free(all);
     return ok;
 }
@@ -323,14 +304,19 @@ static void say_generated(const dtm_rank *rank) {
 
 bool dtm_device_products_load(dtm_rank *rank, dtm_status *status) {
     dtm_device_products *p = rank->device->products;
-    if (p->lt) add_choices(rank, status);
-    if (!dtm_comm_agree(rank->comm, status)) return false;
-    if (dtm_comm_size(rank->comm) > 1 && !exchange(rank, status)) return false;
+    if (p->lt && add_choices(rank, status) && rank->options->tune) dtm_products_tune(rank, status);
+    if (!dtm_comm_agree(rank->comm, status) || !exchange(rank, status)) return false;
     if (p->lt) say_generated(rank);
-    return true;
+    return !p->lt || !rank->options->tune || dtm_products_keep(rank, status);
 }
 
 bool dtm_device_asks_library(const dtm_device *device) { return device->products && device->products->lt; }
+
+void dtm_device_choices(dtm_device *device, char out[96]) {
+    char name[64];
+    dtm_device_products_name(device, name);
+    snprintf(out, 96, "%s, algorithms %s", name, device->products->digest);
+}
 
 void dtm_device_products_free(dtm_device *device) {
     dtm_device_products *p = device->products;
@@ -339,6 +325,7 @@ void dtm_device_products_free(dtm_device *device) {
         for (int o = A; o < OPERANDS; o++)
             if (p->choices[i].layouts[o]) p->lt->MatrixLayoutDestroy(p->choices[i].layouts[o]);
         if (p->choices[i].desc) p->lt->MatmulDescDestroy(p->choices[i].desc);
+        free(p->choices[i].candidates);
     }
     if (p->handle) p->lt->Destroy(p->handle);
     free(p->choices);
@@ -348,15 +335,12 @@ void dtm_device_products_free(dtm_device *device) {
 
 /* ---- in a step ---- */
 
-static bool call(dtm_rank *rank, const dtm_plan_instruction *at, const choice *c, const dtm_cu_pointer operands[OPERANDS], bool adds, dtm_status *status) {
-    dtm_device *device = rank->device;
+dtm_cublas_status dtm_product_call(dtm_device *device, const choice *c, const dtm_cu_pointer operands[OPERANDS], bool adds) {
     const dtm_device_products *p = device->products;
     const float one = 1, beta = adds ? 1 : 0;
-    void *to = (void *)(uintptr_t)operands[C];
-    dtm_cublas_status result =
-        p->lt->Matmul(p->handle, c->desc, &one, (const void *)(uintptr_t)operands[B], c->layouts[B], (const void *)(uintptr_t)operands[A], c->layouts[A], &beta, to,
-                      c->layouts[C], to, c->layouts[C], &c->algorithm, (void *)(uintptr_t)(device->memory + (dtm_cu_pointer)p->workspace), c->workspace, device->compute);
-    return check(device, result, at->name, status);
+    void *to = (void *)(uintptr_t)operands[C], *workspace = (void *)(uintptr_t)(device->memory + (dtm_cu_pointer)p->workspace);
+    return p->lt->Matmul(p->handle, c->desc, &one, (const void *)(uintptr_t)operands[B], c->layouts[B], (const void *)(uintptr_t)operands[A], c->layouts[A],
+                         &beta, to, c->layouts[C], to, c->layouts[C], &c->algorithm, workspace, c->workspace, device->compute);
 }
 
 static int64_t plain_type(int32_t type) { return type == DTM_CUBLAS_BF16 ? DTM_MATMUL_BF16 : type == DTM_CUBLAS_F16 ? DTM_MATMUL_F16 : DTM_MATMUL_F32; }
@@ -394,7 +378,7 @@ bool dtm_device_multiply(dtm_rank *rank, uint32_t instruction, double *work, dtm
             dtm_cu_pointer operands[OPERANDS] = {base[A], base[B], base[C]};
             advance(&p, 0, p.outers, outer, operands);
             advance(&p, p.outers, p.outers + p.sums, turn, operands);
-            bool ok = c && c->found ? call(rank, at, c, operands, adds || turn, status) : generate(rank, at, &p, operands, adds || turn, status);
+            bool ok = c && c->found ? check(rank->device, dtm_product_call(rank->device, c, operands, adds || turn), at->name, status) : generate(rank, at, &p, operands, adds || turn, status);
             if (!ok) return false;
         }
     *work = 2.0 * (double)(p.products * p.turns * p.of.batch) * (double)p.of.m * (double)p.of.n * (double)p.of.k;
