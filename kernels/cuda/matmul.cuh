@@ -4,36 +4,11 @@
  *     grid.x   tiles of 64 x 64: those of a row of tiles first
  *     grid.z   products of a batch go on by it; grid.y is 1
  */
+#include "kernels/cuda/product.cuh"
 #include "kernels/cuda/tile.cuh"
 
 #ifndef DTM_CUDA_MATMUL
 #define DTM_CUDA_MATMUL
-
-enum dtm_product_type { dtm_product_f32, dtm_product_f16, dtm_product_bf16 }; /* those of dtm_plan_dtype */
-
-/* Steps in elements, not negative: of a [m, k], b [k, n], c [m, n], and from one product of the batch to the next. */
-struct dtm_product {
-    const void *a, *b;
-    void *c;
-    dtm_i64 m, n, k, batch;
-    dtm_i64 a_row, a_col, a_batch, b_row, b_col, b_batch, c_row, c_batch;
-    int a_type, b_type, c_type;
-    int accumulate;
-};
-
-DTM_DEVICE float dtm_product_load(const void *from, dtm_i64 i, int type) {
-    if (type == dtm_product_f32) return ((const float *)from)[i];
-    return type == dtm_product_f16 ? dtm_load_f32(((const dtm_f16 *)from)[i]) : dtm_load_f32(((const dtm_bf16 *)from)[i]);
-}
-
-DTM_DEVICE void dtm_product_store(void *to, dtm_i64 i, int type, float x) {
-    if (type == dtm_product_f32)
-        ((float *)to)[i] = x;
-    else if (type == dtm_product_f16)
-        ((dtm_f16 *)to)[i] = dtm_store_f32<dtm_f16>(x);
-    else
-        ((dtm_bf16 *)to)[i] = dtm_store_f32<dtm_bf16>(x);
-}
 
 extern "C" __global__ void __launch_bounds__(256, 2) dtm_product_any(const __grid_constant__ dtm_product p) {
     __shared__ dtm_tile shared;

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { COPY, PRODUCT, OWN /* programs of the runtime itself */ };
-enum { MOST_BATCH = 65535, PRODUCT_TILE = 64, PRODUCT_THREADS = 256 };
+enum { COPY, PRODUCT, HALVES, OWN /* programs of the runtime itself */ };
+enum { MOST_BATCH = 65535, PRODUCT_TILE = 64, HALVES_TILE = 128, PRODUCT_THREADS = 256 };
 enum { COPY_UNITS = 5, COPY_THREADS = 256, MOST_BUFFERS = 4096, OPT_IN = 48 << 10 };
 
 /* What a stand-in for the driver is told of the next launch, all that it may touch; a real one has no such function. As
@@ -38,7 +38,7 @@ struct dtm_device_kernels {
     uint32_t n_modules;
     dtm_cu_function (*entries)[DTM_PLAN_CUDA_LAUNCHES];
     dtm_cu_function copies[COPY_UNITS]; /* of 1, 2, .. 16 bytes */
-    dtm_cu_function product;
+    dtm_cu_function product, of_bf16, of_f16; /* of any types; of two operands of one, by the tensor cores */
     int64_t scratch;                    /* offset of the scratch that launches share, in the device's memory */
     int64_t errors;                     /* offset of words that kernels report to */
     uint32_t *first_error, n_errors;    /* by instruction: that of its first microbatch */
@@ -50,7 +50,19 @@ struct dtm_device_kernels {
 
 static const struct {
     const char *name, *text;
-} own[OWN] = {[COPY] = {"copy", "#include \"kernels/cuda/copy.cuh\"\n"}, [PRODUCT] = {"product", "#include \"kernels/cuda/matmul.cuh\"\n"}};
+} own[OWN] = {[COPY] = {"copy", "#include \"kernels/cuda/copy.cuh\"\n"},
+              [PRODUCT] = {"product", "#include \"kernels/cuda/matmul.cuh\"\n"},
+              [HALVES] = {"product_halves", "#include \"kernels/cuda/matmul_halves.cuh\"\n"}};
+
+/* How many of them a plan needs: the last is for products of halves alone. */
+static uint32_t own_of(const dtm_plan *plan) {
+    for (uint32_t i = 0; i < plan->n_instructions; i++) {
+        const dtm_plan_instruction *at = &plan->instructions[i];
+        dtm_plan_dtype dtype = at->kind == DTM_PLAN_MATMUL ? plan->buffers[at->matmul.a].dtype : DTM_PLAN_F32;
+        if ((dtype == DTM_PLAN_BF16 || dtype == DTM_PLAN_F16) && plan->buffers[at->matmul.b].dtype == dtype) return OWN;
+    }
+    return HALVES;
+}
 
 static bool take_function(dtm_device *device, dtm_cu_module module, const char *entry, dtm_cu_function *out, dtm_status *status) {
     return dtm_device_check(device, device->driver->ModuleGetFunction(out, module, entry), status, "the kernel `%s`", entry);
@@ -73,7 +85,7 @@ static bool load_module(dtm_device *device, const dtm_jit_source *source, const 
 static bool load_modules(dtm_rank *rank, const dtm_jit_source *sources, dtm_jit_code *const *codes, dtm_status *status) {
     dtm_device_kernels *k = rank->device->kernels;
     uint32_t n = rank->plan->n_cuda;
-    for (uint32_t i = 0; i < n + OWN; i++) {
+    for (uint32_t i = 0; i < n + own_of(rank->plan); i++) {
         if (!load_module(rank->device, &sources[i], codes[i], &k->modules[i], status)) return false;
         k->n_modules = i + 1;
         for (uint32_t l = 0; i < n && l < rank->plan->cuda[i].n_launches; l++)
@@ -84,7 +96,10 @@ static bool load_modules(dtm_rank *rank, const dtm_jit_source *sources, dtm_jit_
         snprintf(entry, sizeof entry, "dtm_copy_box_%d", 1 << u);
         if (!take_function(rank->device, k->modules[n + COPY], entry, &k->copies[u], status)) return false;
     }
-    return take_function(rank->device, k->modules[n + PRODUCT], "dtm_product_any", &k->product, status);
+    if (!take_function(rank->device, k->modules[n + PRODUCT], "dtm_product_any", &k->product, status)) return false;
+    if (own_of(rank->plan) == HALVES) return true;
+    return take_function(rank->device, k->modules[n + HALVES], "dtm_product_of_bf16", &k->of_bf16, status) &&
+           take_function(rank->device, k->modules[n + HALVES], "dtm_product_of_f16", &k->of_f16, status);
 }
 
 /* Threads that compile: the cores of the node, as its ranks but one wait meanwhile. */
@@ -97,7 +112,7 @@ static bool compile(dtm_rank *rank, const dtm_jit_source *sources, dtm_jit_code 
     const dtm_jit_options options = {.cuda = rank->device->cuda, .folder = rank->options->cache, .threads = compilers()};
     dtm_jit *jit = NULL;
     char notice[1200] = "";
-    bool ok = dtm_jit_create(&options, &jit, status) && dtm_jit_compile(jit, sources, (int)rank->plan->n_cuda + OWN, codes, status);
+    bool ok = dtm_jit_create(&options, &jit, status) && dtm_jit_compile(jit, sources, (int)(rank->plan->n_cuda + own_of(rank->plan)), codes, status);
     if (jit) dtm_jit_notice(jit, notice);
     if (ok && *notice && !rank->options->quiet && dtm_comm_node_index(rank->comm) == 0) fprintf(stderr, "note: %s\n", notice);
     dtm_jit_destroy(jit);
@@ -132,7 +147,7 @@ static bool list_sources(dtm_rank *rank, dtm_jit_source *sources, char *texts[OW
     uint32_t n = rank->plan->n_cuda;
     bool ok = true;
     for (uint32_t i = 0; ok && i < n; i++) ok = name_source(&sources[i], rank->plan->cuda[i].name, rank->plan->cuda[i].source, arch, status);
-    for (uint32_t i = 0; ok && i < OWN; i++) {
+    for (uint32_t i = 0; ok && i < own_of(rank->plan); i++) {
         char name[64];
         const char *missing = NULL;
         snprintf(name, sizeof name, "/dtm/%s.cu", own[i].name);
@@ -164,7 +179,7 @@ static void find_declare(dtm_device *device) {
 }
 
 bool dtm_device_kernels_load(dtm_rank *rank, dtm_status *status) {
-    size_t n = (size_t)rank->plan->n_cuda + OWN;
+    size_t n = (size_t)rank->plan->n_cuda + own_of(rank->plan);
     dtm_device_kernels *k = rank->device->kernels = calloc(1, sizeof *k);
     dtm_jit_source *sources = calloc(n, sizeof *sources);
     dtm_jit_code **codes = calloc(n, sizeof *codes);
@@ -485,7 +500,8 @@ static dtm_plan_dtype plain_type(int64_t type) { return type == DTM_MATMUL_BF16 
 bool dtm_device_product(dtm_device *device, const dtm_matmul_sizes *z, dtm_cu_pointer a, dtm_cu_pointer b, dtm_cu_pointer c, const char *what,
                         dtm_status *status) {
     dtm_device_kernels *k = device->kernels;
-    int64_t tiles = (z->m + PRODUCT_TILE - 1) / PRODUCT_TILE * ((z->n + PRODUCT_TILE - 1) / PRODUCT_TILE);
+    bool halves = z->a_type == z->b_type && z->a_type != DTM_MATMUL_F32;
+    int64_t tile = halves ? HALVES_TILE : PRODUCT_TILE, tiles = (z->m + tile - 1) / tile * ((z->n + tile - 1) / tile);
     product_parameter p = {a, b, c, z->m, z->n, z->k, z->batch, z->a_row, z->a_col, z->a_batch, z->b_row, z->b_col, z->b_batch, z->c_row, z->c_batch,
                            (int32_t)plain_type(z->a_type), (int32_t)plain_type(z->b_type), (int32_t)plain_type(z->c_type), (int32_t)z->accumulate};
     int declared = 0;
@@ -494,9 +510,10 @@ bool dtm_device_product(dtm_device *device, const dtm_matmul_sizes *z, dtm_cu_po
     declare(k, &declared, "c", c, reach(z->batch, z->c_batch, z->m, z->c_row, z->n, 1, z->c_type == DTM_MATMUL_F32 ? 4 : 2), DTM_SIM_READ | DTM_SIM_WRITE);
     if (tiles > INT32_MAX) return dtm_status_fail(status, "the product `%s` would be a launch of %lld blocks", what, (long long)tiles);
     dtm_cu_launch launch = {.grid = {(unsigned)tiles, 1, (unsigned)(z->batch < MOST_BATCH ? z->batch : MOST_BATCH)}, .block = {PRODUCT_THREADS, 1, 1}, .stream = device->compute};
+    dtm_cu_function function = !halves ? k->product : z->a_type == DTM_MATMUL_BF16 ? k->of_bf16 : k->of_f16;
     void *arguments[] = {&p};
     if (k->declare) k->declare(k->declared, declared);
-    return dtm_device_check(device, device->driver->LaunchKernelEx(&launch, k->product, arguments, NULL), status, "the launch of the product `%s`", what);
+    return dtm_device_check(device, device->driver->LaunchKernelEx(&launch, function, arguments, NULL), status, "the launch of the product `%s`", what);
 }
 
 bool dtm_device_clear(dtm_device *device, dtm_cu_stream stream, void *at, int64_t bytes, dtm_status *status) {

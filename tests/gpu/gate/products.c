@@ -22,7 +22,7 @@ static int64_t lay(int64_t rows, int64_t columns, int64_t batch, int order, int6
     return 1 + (rows ? rows - 1 : 0) * *row + (columns ? columns - 1 : 0) * *column + (batch - 1) * *each;
 }
 
-static void test_product(int a, const char *kernel, int64_t m, int64_t n, int64_t k, int64_t batch, const int types[3], const int orders[2],
+static void test_product(int a, const char *kernel, int64_t tile, int64_t m, int64_t n, int64_t k, int64_t batch, const int types[3], const int orders[2],
                          bool accumulate, bool drawn_ones, int order) {
     launch l = {.order = order};
     product p = {.m = m, .n = n, .k = k, .batch = batch, .accumulate = accumulate, .c_row = n + 3};
@@ -38,7 +38,7 @@ static void test_product(int a, const char *kernel, int64_t m, int64_t n, int64_
     for (int64_t i = 0; i < b_count; i++) put(y, i, drawn_ones ? drawn() : (int)(draw() >> 16) % 4 - 1, fb);
     for (int64_t i = 0; i < c_count; i++) put(z, i, (int)(draw() >> 16) % 8, fc), before[i] = get(z, i, fc);
     memcpy(l.params, &p, l.bytes = sizeof p);
-    run_grid(&l, a, kernel, (const uint32_t[]){(uint32_t)(((m + 63) / 64) * ((n + 63) / 64)), 1, batch > 2 ? 2 : 1}, 256, (uint64_t)(m + n + k));
+    run_grid(&l, a, kernel, (const uint32_t[]){(uint32_t)(((m + tile - 1) / tile) * ((n + tile - 1) / tile)), 1, batch > 2 ? 2 : 1}, 256, (uint64_t)(m + n + k));
     int wrong = 0;
     for (int64_t b = 0; b < batch; b++)
         for (int64_t i = 0; i < m; i++)
@@ -60,9 +60,18 @@ static void test_any(int a) {
     for (int i = 0; i < 6; i++)
         for (int t = 0; t < 3; t++) {
             int n = i * 3 + t;
-            test_product(a, "dtm_product_any", sizes[i][0], sizes[i][1], sizes[i][2], 1 + n % 4, (const int[]){t, n % 2 ? t : (t + 1) % 3, (n / 2) % 3},
+            test_product(a, "dtm_product_any", 64, sizes[i][0], sizes[i][1], sizes[i][2], 1 + n % 4, (const int[]){t, n % 2 ? t : (t + 1) % 3, (n / 2) % 3},
                          (const int[]){n % 3, (n / 3 + n) % 3}, n % 2, n % 3 == 1, n % 3);
         }
+}
+
+/* Every pair of layouts, with rows that vectors can be read of and without. */
+static void test_halves(int a, int type) {
+    static const int64_t sizes[][3] = {{1, 1, 1}, {31, 33, 40}, {128, 128, 64}, {136, 264, 96}, {129, 8, 0}, {5, 70, 200}, {130, 24, 33}};
+    for (int i = 0; i < 7; i++)
+        for (int n = i % 4 + a % 2; n < 9; n += 4)
+            test_product(a, type == 1 ? "dtm_product_of_f16" : "dtm_product_of_bf16", 128, sizes[i][0], sizes[i][1], sizes[i][2], 1 + n % 4,
+                         (const int[]){type, type, (i + n) % 3}, (const int[]){n % 3, n / 3}, n % 2, n % 3 == 1, n % 3);
 }
 
 int main(int argc, char **argv) {
@@ -73,6 +82,8 @@ int main(int argc, char **argv) {
     jit = open_jit(cuda);
     load("matmul.cu");
     for (int a = 0; a < ARCHITECTURES; a++) test_any(a);
+    load("matmul_halves.cu");
+    for (int a = 0; a < ARCHITECTURES; a++) test_halves(a, 2 - a % 2);
     for (int a = 0; a < ARCHITECTURES; a++) sim_module_free(modules[a]);
     dtm_jit_destroy(jit);
     dtm_cuda_destroy(cuda);
