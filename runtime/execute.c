@@ -94,16 +94,16 @@ typedef struct matmul_job {
     dtm_matmul_sizes sizes;
     char *operands[DTM_MATMUL_BUFFERS];
     int64_t bytes[DTM_MATMUL_BUFFERS]; /* of an element */
-    int outers, sums; /* loops: those between products of their own first, then those that add up */
+    int outers; /* loops between products of their own; those that add up are the kernel's */
     struct {
         int64_t count, a, b, c;
     } loops[DTM_PLAN_OUTER];
-    int64_t each, turns; /* units of one product; turns of the loops that add up */
+    int64_t each; /* units of one product */
 } matmul_job;
 
-/* Offsets of turn `turn` of loops [from, until), the last fastest. */
-static void advance(const matmul_job *job, int from, int until, int64_t turn, void *operands[DTM_MATMUL_BUFFERS]) {
-    for (int l = until - 1; l >= from; l--) {
+/* Offsets of turn `turn` of the loops, the last fastest. */
+static void advance(const matmul_job *job, int64_t turn, void *operands[DTM_MATMUL_BUFFERS]) {
+    for (int l = job->outers - 1; l >= 0; l--) {
         int64_t i = turn % job->loops[l].count;
         turn /= job->loops[l].count;
         operands[DTM_MATMUL_A] = (char *)operands[DTM_MATMUL_A] + i * job->loops[l].a * job->bytes[DTM_MATMUL_A];
@@ -112,40 +112,36 @@ static void advance(const matmul_job *job, int from, int until, int64_t turn, vo
     }
 }
 
-/* A thread takes its units of one outer product through all turns that add up, so that each element of c is summed in
- * the turns' order whatever the cut. */
 static void run_matmul(void *argument, int64_t begin, int64_t end, int thread) {
     const matmul_job *job = argument;
     void *scratch = job->rank->scratch + thread * job->rank->scratch_bytes;
     for (int64_t outer = begin / job->each; outer * job->each < end; outer++) {
         int64_t first = outer * job->each;
         int64_t low = begin > first ? begin - first : 0, high = end < first + job->each ? end - first : job->each;
-        for (int64_t turn = 0; turn < job->turns; turn++) {
-            dtm_matmul_sizes sizes = job->sizes;
-            void *operands[DTM_MATMUL_BUFFERS] = {job->operands[0], job->operands[1], job->operands[2]};
-            advance(job, 0, job->outers, outer, operands);
-            advance(job, job->outers, job->outers + job->sums, turn, operands);
-            if (turn > 0 && !dtm_fault(46)) sizes.accumulate = 1;
-            dtm_kernel_args args = {.buffers = operands, .sizes = (const int64_t *)&sizes, .scratch = scratch};
-            dtm_matmul(&args, low, high);
-        }
+        void *operands[DTM_MATMUL_BUFFERS] = {job->operands[0], job->operands[1], job->operands[2]};
+        advance(job, outer, operands);
+        dtm_kernel_args args = {.buffers = operands, .sizes = (const int64_t *)&job->sizes, .scratch = scratch};
+        dtm_matmul(&args, low, high);
     }
 }
 
-static void add_loops(matmul_job *job, const dtm_plan_matmul *m, bool reduces) {
+_Static_assert((int)DTM_PLAN_OUTER <= (int)DTM_MATMUL_SUMS, "every loop of a plan may add up");
+
+static void add_loops(matmul_job *job, const dtm_plan_matmul *m) {
     const int64_t *z = job->rank->sizes;
     for (int i = 0; i < m->n_outer; i++) {
         const dtm_plan_outer *o = &m->outer[i];
-        if (o->reduces != reduces) continue;
-        int at = job->outers + job->sums;
-        job->loops[at].count = z[o->count];
-        job->loops[at].a = z[o->a];
-        job->loops[at].b = z[o->b];
-        job->loops[at].c = reduces ? 0 : z[o->c];
-        if (reduces)
-            job->sums++;
-        else
-            job->outers++;
+        if (o->reduces) {
+            int64_t at = job->sizes.sums++;
+            job->sizes.sum_count[at] = z[o->count];
+            job->sizes.sum_a[at] = z[o->a];
+            job->sizes.sum_b[at] = z[o->b];
+            continue;
+        }
+        job->loops[job->outers].count = z[o->count];
+        job->loops[job->outers].a = z[o->a];
+        job->loops[job->outers].b = z[o->b];
+        job->loops[job->outers++].c = z[o->c];
     }
 }
 
@@ -198,23 +194,16 @@ static double multiply(dtm_rank *rank, const dtm_plan_matmul *m, const some_rows
                   .accumulate = accumulates(rank, m)},
         .bytes = {dtm_plan_dtype_bytes(rank->plan->buffers[m->a].dtype), dtm_plan_dtype_bytes(rank->plan->buffers[m->b].dtype),
                   dtm_plan_dtype_bytes(rank->plan->buffers[m->c].dtype)},
-        .turns = 1,
     };
-    add_loops(&job, m, false);
-    add_loops(&job, m, true);
+    add_loops(&job, m);
     if (rows) take_rows(&job, rows);
-    int64_t products = 1;
+    int64_t products = 1, turns = 1;
     for (int l = 0; l < job.outers; l++) products *= job.loops[l].count;
-    for (int l = job.outers; l < job.outers + job.sums; l++) job.turns *= job.loops[l].count;
-    if (job.turns == 0) { /* nothing to add up: c is 0, or stays */
-        if (job.sizes.accumulate) return 0;
-        job.turns = 1;
-        job.sizes.k = 0;
-        job.sums = 0;
-    }
+    for (int64_t l = 0; l < job.sizes.sums; l++) turns *= job.sizes.sum_count[l];
+    if (!turns && job.sizes.accumulate) return 0; /* nothing to add */
     job.each = dtm_matmul_extent((const int64_t *)&job.sizes);
     if (job.each && products) dtm_pool_run(rank->pool, run_matmul, &job, job.each * products, 1);
-    return 2.0 * (double)(products * job.turns * job.sizes.batch) * (double)job.sizes.m * (double)job.sizes.n *
+    return 2.0 * (double)(products * turns * job.sizes.batch) * (double)job.sizes.m * (double)job.sizes.n *
            (double)job.sizes.k;
 }
 

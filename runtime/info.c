@@ -131,7 +131,7 @@ void dtm_version_print(const dtm_plan *plan) {
     mpi[strcspn(mpi, "\n,")] = 0;
     printf("%s, compiled by dtmc %s; runtime %s, plan format %u\n", plan->program, compiler_of(plan),
            DTM_RUNTIME_VERSION, plan->version);
-    printf("%s\nproducts by %s %s\n", mpi, dtm_matmul_name(), dtm_matmul_version());
+    printf("%s\nproducts by %s %s, of bf16 by %s\n", mpi, dtm_matmul_name(), dtm_matmul_version(), dtm_matmul_bf16_name());
 }
 
 /* ---- JSON ---- */
@@ -290,6 +290,7 @@ static void put_flags(dtm_json_writer *w, const dtm_options *options) {
 static void put_cpu(dtm_json_writer *w, const dtm_rank *rank) {
     put_string(w, "products", dtm_matmul_name());
     put_string(w, "products_version", dtm_matmul_version());
+    put_string(w, "products_of_bf16", dtm_matmul_bf16_name());
     put_whole(w, "level", rank->level);
 }
 

@@ -169,6 +169,24 @@ static bool machine_level(int32_t *level, dtm_status *status) {
     return true;
 }
 
+/* What oneDNN's products of bf16 depend on here; 0 where it has no instructions for them, or DTM_BF16 asks for the tiles. */
+static bool machine_bf16(int level, int32_t *host, dtm_status *status) {
+    const char *wanted = getenv("DTM_BF16");
+    *host = level >= 4 ? dtm_matmul_bf16_host() : 0;
+    if (!wanted || (!strcmp(wanted, "onednn") && *host)) return true;
+    if (!strcmp(wanted, "tiles")) return *host = 0, true;
+    if (strcmp(wanted, "onednn")) return dtm_status_fail(status, "DTM_BF16=%s: what multiplies bf16 is tiles or onednn", wanted);
+    return dtm_status_fail(status, "DTM_BF16=onednn: this machine has no instructions for bf16");
+}
+
+/* By oneDNN where all machines are of one kind, so that bits are the same on all ranks. */
+static bool choose_bf16(int32_t least, int32_t most, dtm_status *status) {
+    const char *wanted = getenv("DTM_BF16");
+    bool alike = least && least == most;
+    dtm_matmul_init_bf16(alike ? "onednn" : "tiles");
+    return alike || !wanted || strcmp(wanted, "onednn") || dtm_status_fail(status, "DTM_BF16=onednn: the machines of the ranks are not all of one kind");
+}
+
 /* Drafts have kernels for one instruction set alone. */
 static int level_of_kernels(const dtm_plan *plan, int level) {
     if (level >= 4 && !plan->kernels[DTM_PLAN_V4]) level = 3;
@@ -187,18 +205,20 @@ static void flush_subnormals(void) {
 static bool make_threads(dtm_rank *rank, dtm_status *status) {
     dtm_comm *comm = rank->comm;
     int nodes_ranks = dtm_comm_node_size(comm);
-    int32_t least[2] = {rank->options->threads, 0};
-    if (!machine_level(&least[1], status)) status->failed = true;
+    int32_t least[4] = {rank->options->threads, 0, 0, 0};
+    if (!machine_level(&least[1], status) || !machine_bf16(least[1], &least[2], status)) status->failed = true;
+    least[3] = -least[2];
     if (!dtm_comm_agree(comm, status)) return false;
     if (!least[0]) least[0] = dtm_pool_default_threads(nodes_ranks);
-    if (!least_of_all(comm, least, 2, status)) return false;
+    if (!least_of_all(comm, least, 4, status)) return false;
     rank->threads = least[0];
     rank->level = rank->plan->cuda ? least[1] : level_of_kernels(rank->plan, least[1]); /* the same on all ranks, and so are the bits */
     rank->kernels = rank->plan->kernels[table_of(rank->level)];
     rank->pack = dtm_kernel_find_at(rank->level, "dtm_pack");
     flush_subnormals();
     dtm_matmul_init(NULL, least[1]);
-    bool ok = rank->pack || dtm_status_fail(status, "the library has no kernel `dtm_pack`");
+    bool ok = choose_bf16(least[2], -least[3], status);
+    ok = ok && (rank->pack || dtm_status_fail(status, "the library has no kernel `dtm_pack`"));
     ok = ok && dtm_pool_create(rank->threads, dtm_comm_node_index(comm), nodes_ranks, &rank->pool, status);
     if (!ok) status->failed = true;
     return dtm_comm_agree(comm, status);

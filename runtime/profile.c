@@ -144,7 +144,7 @@ void dtm_profile_print(const dtm_rank *rank, int64_t steps, double seconds) {
     if (!rank->profile || steps <= 0 || seconds <= 0) return;
     char on[200], products[64];
     snprintf(on, sizeof on, "%d thread%s, kernels for x86-64-v%d", rank->threads, rank->threads == 1 ? "" : "s", rank->level);
-    snprintf(products, sizeof products, "%s", dtm_matmul_name());
+    snprintf(products, sizeof products, "%s, of bf16 by %s", dtm_matmul_name(), dtm_matmul_bf16_name());
     if (rank->device) {
         snprintf(on, sizeof on, "%s, each operation waited for", rank->device->name);
         dtm_device_products_name(rank->device, products);
