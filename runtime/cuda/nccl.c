@@ -450,6 +450,10 @@ bool dtm_cuda_comms_open(dtm_rank *rank, dtm_status *status) {
     bool ok = comms || dtm_status_fail(status, "out of memory for what goes between ranks");
     ok = ok && (comms->nccl = dtm_cuda_nccl(device->cuda, status)) != NULL;
     if (ok && comms->nccl->GetVersion(&comms->version) != DTM_NCCL_SUCCESS) ok = dtm_status_fail(status, "NCCL does not say its version");
+    /* Launches on one device then keep the order in which the host makes them, if NCCL is 2.26 or newer. */
+    pthread_mutex_lock(&watched_lock);
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    pthread_mutex_unlock(&watched_lock);
     ok = ok && list_links(rank, status);
     channel **of_group = calloc(rank->n_groups + 1, sizeof(channel *));
     if (ok) comms->channels = calloc(rank->n_groups + comms->n_links + 1, sizeof *comms->channels);
