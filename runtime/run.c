@@ -242,8 +242,6 @@ static bool finish(session *s, dtm_status *status) {
 /* What is for GPUs is not passed over by a program for CPUs. */
 static bool fits_target(const dtm_plan *plan, const dtm_options *options, dtm_status *status) {
     const char *flag = options->cuda_libs ? "--cuda-libs" : options->cache ? "--cache" : options->no_graph ? "--no-graph" : options->generated_products ? "--generated-products" : options->tune ? "--tune" : NULL;
-    if (options->verbs && plan->cuda)
-        return dtm_status_fail(status, "--p2p verbs is for programs that run on CPUs: between GPUs messages go by NCCL, which finds the adapters itself");
     if (options->verbs && !plan->n_stages) return dtm_status_fail(status, "--p2p verbs carries messages of a pipeline: the program has none");
     return plan->cuda || !flag || dtm_status_fail(status, "%s is for programs that run on GPUs: this one was built for CPUs, without --target cuda", flag);
 }

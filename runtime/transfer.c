@@ -389,7 +389,8 @@ bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status)
     dtm_group *group = m->backward ? rank->backward : rank->forward;
     dtm_request *requests = t->requests + rank->microbatch * m->buffers.count;
     bool ok = true;
-    if (rank->device) return dtm_cuda_message_start(rank, instruction, status);
+    if (rank->device && !rank->verbs) return dtm_cuda_message_start(rank, instruction, status);
+    if (rank->device && !dtm_bounce_start(rank, instruction, status)) return false;
     t->started[rank->microbatch] = 0;
     dtm_group_label(group, t->label);
     dtm_group_microbatch(group, rank->plan->microbatches > 1 ? rank->microbatch : -1);
@@ -397,7 +398,7 @@ bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status)
         uint32_t buffer = m->buffers.items[i];
         dtm_box box = dtm_rank_box(rank, buffer);
         int64_t bytes = dtm_box_elements(&box) * dtm_plan_dtype_bytes(rank->plan->buffers[buffer].dtype);
-        void *data = dtm_rank_buffer(rank, buffer);
+        void *data = rank->device ? dtm_bounce_place(rank, instruction, i) : dtm_rank_buffer(rank, buffer);
         if (!bytes) continue;
         dtm_request *request = &requests[t->started[rank->microbatch]++];
         ok = at->kind == DTM_PLAN_SEND ? dtm_send_start(group, (int)m->peer, data, bytes, request, status)
@@ -412,12 +413,12 @@ bool dtm_finish_message(dtm_rank *rank, uint32_t instruction, dtm_status *status
     const dtm_plan_message *m = &rank->plan->instructions[instruction].message;
     dtm_transfer *t = &rank->transfers[instruction];
     dtm_group *group = m->backward ? rank->backward : rank->forward;
-    if (rank->device) return dtm_cuda_message_wait(rank, instruction, status);
+    if (rank->device && !rank->verbs) return dtm_cuda_message_wait(rank, instruction, status);
     int count = (int)t->started[rank->microbatch];
     t->started[rank->microbatch] = 0;
     if (dtm_fault(104) && rank->plan->instructions[instruction].kind == DTM_PLAN_RECEIVE) return true;
     dtm_group_label(group, t->label);
     bool ok = !count || dtm_wait(group, t->requests + rank->microbatch * m->buffers.count, count, status);
     dtm_group_label(group, NULL);
-    return ok;
+    return ok && (!rank->device || dtm_bounce_finish(rank, instruction, status));
 }

@@ -1,9 +1,11 @@
 /* Of `--p2p verbs`: which port a rank uses, and between which ranks its plan's messages go. */
 #include "runtime/comm/verbs.h"
 #include "runtime/comm/verbs_load.h"
+#include "runtime/cuda/device.h"
 #include "runtime/probe.h"
 #include "runtime/rank.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Ranks of a node take turns among its fastest ports. */
@@ -43,12 +45,18 @@ bool dtm_rank_open_verbs(dtm_rank *rank, dtm_status *status) {
     dtm_verbs_way *ways = calloc((size_t)rank->plan->n_instructions + 1, sizeof *ways);
     bool ok = ways || dtm_status_fail(status, "out of memory for the ways of messages");
     if (!ok) status->failed = true;
+    dtm_device *device = rank->device;
+    if (device) dtm_bounce_open(rank, status);
+    if (device && dtm_comm_rank(rank->comm) == 0 && !rank->options->no_graph && !rank->options->quiet)
+        fprintf(stderr, "note: with --p2p verbs the host takes part in messages: steps are not launched as graphs\n");
     const dtm_verbs *verbs = dtm_verbs_load(rank->options->verbs_lib, status);
     ok = dtm_ports_read(rank->options, 0, &ports, status) && ok;
     const dtm_port *port = ok ? choose_port(&ports, dtm_comm_node_index(rank->comm)) : NULL;
     if (ok && !port) dtm_status_fail(status, "--p2p verbs: no RDMA port is active and has a GID; `%s probe` tells more", rank->options->program);
     dtm_verbs_net_options options = {.verbs = verbs, .device = port ? port->device : "none", .port = port ? port->port : 0, .gid = port ? port->gid : -1,
                                      .memory = rank->arena, .bytes = rank->plan->arena_bytes, .ways = ways, .n_ways = ways ? list_ways(rank, ways) : 0};
+    if (device && !status->failed) options.memory = dtm_bounce_memory(device, &options.bytes);
+    if (device) options.poke = dtm_bounce_poke, options.poked = device;
     ok = dtm_verbs_net_open(rank->comm, &options, &rank->verbs, status);
     free(ports.items);
     free(ways);

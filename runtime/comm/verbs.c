@@ -57,6 +57,8 @@ struct dtm_verbs_net {
     credit *credits;
     way *ways;
     int n_ways;
+    void (*poke)(void *argument);
+    void *poked;
     pthread_mutex_t lock; /* of all that follows, and of the ways */
     pthread_cond_t work;
     pthread_t thread;
@@ -301,6 +303,7 @@ static bool wait(void *carried, dtm_request *requests, int count, dtm_status *st
         if (failed) return dtm_status_fail(status, "%s", net->failure.message);
         if (dtm_comm_is_lost(net->comm)) return dtm_status_echo(status);
         if (deadline > 0 && dtm_comm_now() - begin > deadline) return hang(way_of(net, &requests[first]), &requests[first], deadline, status);
+        if (!moved && net->poke) net->poke(net->poked);
         if (!moved) nap(&seconds, false);
     }
 }
@@ -455,6 +458,8 @@ bool dtm_verbs_net_open(dtm_comm *comm, const dtm_verbs_net_options *o, dtm_verb
         snprintf(net->device, sizeof net->device, "%s", o->device);
         net->port = o->port;
         net->gid = o->gid;
+        net->poke = o->poke;
+        net->poked = o->poked;
         pthread_mutex_init(&net->lock, NULL);
         pthread_cond_init(&net->work, NULL);
         *out = net;

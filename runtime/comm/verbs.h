@@ -31,6 +31,8 @@ typedef struct dtm_verbs_net_options {
     int64_t bytes;
     const dtm_verbs_way *ways; /* each once, in any order; both ends have it */
     int n_ways;
+    void (*poke)(void *argument); /* called now and then while the rank waits; NULL: nothing */
+    void *poked;
 } dtm_verbs_net_options;
 
 /* All ranks call it. From then on messages of the ways' groups go by them, and dtm_send_start, dtm_receive_start and dtm_wait take

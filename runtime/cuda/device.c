@@ -246,6 +246,7 @@ void dtm_device_close(dtm_rank *rank) {
         if (!device->lost) device->driver->CtxSynchronize();
         dtm_step_graph_free(device);
         dtm_cuda_comms_close(rank);
+        dtm_bounce_free(device);
         dtm_feed_free(device);
         dtm_device_products_free(device);
         dtm_device_kernels_free(device);

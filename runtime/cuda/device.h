@@ -20,6 +20,7 @@ typedef struct dtm_device_kernels dtm_device_kernels;
 typedef struct dtm_device_products dtm_device_products;
 typedef struct dtm_feed dtm_feed;
 typedef struct dtm_step_graph dtm_step_graph;
+typedef struct dtm_bounce dtm_bounce;
 
 typedef struct dtm_device {
     dtm_cuda *cuda;
@@ -42,6 +43,7 @@ typedef struct dtm_device {
     dtm_device_products *products; /* matmul.c */
     dtm_feed *feed;                /* feed.c */
     dtm_step_graph *graph;         /* graph.c */
+    dtm_bounce *bounce;            /* bounce.c; NULL: messages go by NCCL */
     dtm_cuda_comms *comms;         /* nccl.c; NULL: the only rank */
     dtm_cu_event finished; /* recorded by whoever waits for all */
     /* Asked now and then while the host waits for the device: false, and a failure, where what goes between ranks has failed. NULL:
@@ -129,6 +131,20 @@ bool dtm_feed_input(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 bool dtm_feed_report(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 /* Waits for a step that was enqueued, the last or the one before: its reports, learning rate and errors are the rank's then. */
 bool dtm_feed_take(dtm_rank *rank, int64_t step, dtm_status *status);
+
+/* ---- bounce.c: messages by an RDMA adapter, from and to host memory ---- */
+
+bool dtm_bounce_open(dtm_rank *rank, dtm_status *status);
+void dtm_bounce_free(dtm_device *device);
+/* The memory that messages are sent from and come to. */
+void *dtm_bounce_memory(const dtm_device *device, int64_t *bytes);
+/* Before a message is started: what it sends is there, where it comes to is free. And after it has come. */
+bool dtm_bounce_start(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+bool dtm_bounce_finish(dtm_rank *rank, uint32_t instruction, dtm_status *status);
+/* Of the i-th buffer of a message, in the microbatch under way. */
+void *dtm_bounce_place(const dtm_rank *rank, uint32_t instruction, uint32_t i);
+/* While the host waits for an adapter; some drivers go on only when they are asked something. */
+void dtm_bounce_poke(void *device);
 
 /* ---- graph.c ---- */
 

@@ -20,7 +20,7 @@ void dtm_step_graph_free(dtm_device *device) {
 
 static bool may_capture(const dtm_rank *rank) {
     const dtm_options *options = rank->options;
-    return !options->no_graph && !rank->profile && !rank->trace && !options->check_replicas && !rank->gradients && !rank->device->graph->refused;
+    return !options->no_graph && !rank->verbs && !rank->profile && !rank->trace && !options->check_replicas && !rank->gradients && !rank->device->graph->refused;
 }
 
 static void refuse(dtm_rank *rank, const char *what, dtm_cu_result result) {
