@@ -3,6 +3,7 @@
 #ifndef DTM_TEST_SIMULATED_H
 #define DTM_TEST_SIMULATED_H
 
+#include "tests/gpu/gate/mutants.h"
 #include "tests/gpu/gate/program.h"
 #include "tests/gpu/sim/sim.h"
 
@@ -17,6 +18,7 @@ static struct sim_module *modules[ARCHITECTURES];
 static inline void load(const char *file) {
     char path[300], name[320], error[500];
     dtm_status status = {0};
+    if (mutant_child) _exit(failures ? MUTANT_NUMBERS : MUTANT_SURVIVES); /* its tests are done */
     snprintf(path, sizeof path, "tests/gpu/gate/good/%s", file);
     snprintf(name, sizeof name, "/dtm/%s", path);
     char *text = program(path);
@@ -34,8 +36,18 @@ static inline void load(const char *file) {
             printf("%s for %s: %s\n", file, architectures[a], error);
             exit(1);
         }
-        dtm_jit_code_free(codes[a]);
     }
+    const char *wanted = getenv("DTM_KERNEL_MUTANTS"), *colon = wanted ? strchr(wanted, ':') : NULL;
+    int of = colon ? atoi(colon + 1) % ARCHITECTURES : 0;
+    char *mutant = wanted && *wanted ? mutants_of(file, codes[of]->ptx, atoi(wanted) > 0 ? atoi(wanted) : 1) : NULL;
+    for (int a = 0; a < ARCHITECTURES; a++) {
+        dtm_jit_code_free(codes[a]);
+        if (!mutant) continue;
+        sim_module_free(modules[a]);
+        modules[a] = sim_module_load(mutant, strlen(mutant), error, sizeof error);
+        if (!modules[a]) _exit(MUTANT_NUMBERS); /* refused */
+    }
+    free(mutant);
     free(text);
 }
 
@@ -87,7 +99,7 @@ static inline void run_grid(const launch *l, int architecture, const char *kerne
         sim_memory_define(memory, l->buffers[i].base, l->buffers[i].size, l->buffers[i].direction & SIM_READ);
     }
     static const enum sim_order orders[] = {SIM_RANDOM, SIM_FORWARD, SIM_REVERSE};
-    const struct sim_launch launched = {.function = sim_function_find(modules[architecture], kernel),
+    struct sim_launch launched = {.function = sim_function_find(modules[architecture], kernel),
                                         .grid = {grid[0], grid[1], grid[2]},
                                         .block = {(uint32_t)block, 1, 1},
                                         .params = l->params,
@@ -102,7 +114,9 @@ static inline void run_grid(const launch *l, int architecture, const char *kerne
                                         .random_groups = l->order == 0,
                                         .copies = SIM_BY_LOT,
                                         .perturb = l->perturb};
+    mutant_launch(&launched);
     bool ok = sim_launch_run(memory, &launched, &reports);
+    mutant_reports(ok, &reports);
     for (int i = 0; i < reports.n; i++) sim_report_print(&reports.report[i], stdout);
     check(ok && reports.total == 0, __LINE__, kernel, architectures[architecture]);
     sim_memory_free(memory);
