@@ -1,7 +1,8 @@
-/* Mutants of the kernels of a test (tests/gpu/sim/mutants.h): DTM_KERNEL_MUTANTS=STEP[:ARCHITECTURE] makes `load` of each program go through every
- * STEP-th of them that lies on a line which the tests run (of guards every eighth of those). A mutant is a child of the process, in which the tests go on with it in place of
- * the program of all architectures, up to the next `load`: a report, or a number that is wrong, shows it. What survives is printed, but for
- * branches that lost their guard, of which many only save work (as in a division of 64 bits); nothing else may survive. */
+/* Mutants of the kernels of a test (tests/gpu/sim/mutants.h): DTM_KERNEL_MUTANTS=STEP[:ARCHITECTURE] makes `load` of each program go
+ * through every STEP-th of them that lies on a line which the tests run, of guards every eighth of those. A mutant is a child of the
+ * process, in which the tests go on with it in place of the program of all architectures, up to the next `load`: a report, or a number that
+ * is wrong, shows it. What survives is printed, but for branches that lost their guard, of which many only save work (as in a division of
+ * 64 bits); nothing else may survive. */
 #ifndef DTM_TEST_MUTANTS_H
 #define DTM_TEST_MUTANTS_H
 
