@@ -395,7 +395,7 @@ static bool read_machine(dtm_checker *c) {
 /* ---- --set ---- */
 
 static const char *const set_words[] = {
-    "steps", "seed",  "clip",     "lr",     "microbatches", "precision", "optimizer", "beta1",  "beta2", "eps",
+    "steps", "seed",  "clip",     "lr",     "microbatches", "precision", "reduce", "optimizer", "beta1",  "beta2", "eps",
     "decay", "momentum", "peak",  "warmup", "floor",        "schedule",  "chunks",    "stages", "zero",  "recompute"};
 enum { REFUSED_SETS = 2 }; /* the last ones: the language has them, this version does not */
 

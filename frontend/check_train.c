@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const train_words[] = {"precision", "optimizer", "clip", "steps", "seed"};
+static const char *const train_words[] = {"precision", "reduce", "optimizer", "clip", "steps", "seed"};
 static const char *const adamw_words[] = {"lr", "beta1", "beta2", "eps", "decay"};
 static const char *const sgd_words[] = {"lr", "momentum", "decay"};
 static const char *const f16_words[] = {"scale", "grow_after"};
@@ -178,6 +178,17 @@ static bool read_precision(dtm_checker *c, const dtm_expr *expr, dtm_train *trai
     return false;
 }
 
+static bool read_reduce(dtm_checker *c, const dtm_expr *expr, dtm_dtype *reduce) {
+    static const char *const types[] = {"f32", "bf16"};
+    const char *name = expr->kind == DTM_EXPR_NAME ? dtm_checker_text(c, expr->text) : "";
+    *reduce = strcmp(name, "bf16") == 0 ? DTM_BF16 : DTM_F32;
+    if (*reduce == DTM_BF16 || strcmp(name, "f32") == 0) return true;
+    if (expr->kind == DTM_EXPR_NAME) return unknown(c, expr->span, "type to `reduce` in", expr->text, types, 2);
+    dtm_error(c->context, expr->span, 232, "a type is wanted here");
+    dtm_help(c->context, "reduce bf16");
+    return false;
+}
+
 /* Seeds have 64 bits: a plain number is read exactly. */
 static bool read_seed(dtm_checker *c, const dtm_expr *expr, uint64_t *seed) {
     int64_t value = 0;
@@ -204,10 +215,11 @@ static bool check_needed(dtm_checker *c, const dtm_entries *entries) {
 
 static bool read_train(dtm_checker *c, const dtm_entries *entries, const dtm_entries *sets, dtm_train *train) {
     const dtm_expr *precision = dtm_entries_find(c, entries, "precision"), *seed = dtm_entries_find(c, entries, "seed");
-    const dtm_expr *clip = dtm_entries_find(c, entries, "clip");
+    const dtm_expr *clip = dtm_entries_find(c, entries, "clip"), *reduce = dtm_entries_find(c, entries, "reduce");
     *train = (dtm_train){.present = true, .seed = 1, .span = c->train->keyword};
     bool good = !precision || read_precision(c, precision, train);
     good &= dtm_section_whole(c, dtm_entries_find(c, entries, "steps"), "`steps`", 1, &train->steps);
+    if (reduce) good &= read_reduce(c, reduce, &train->reduce);
     if (clip) good &= read_clip(c, clip, &train->clip);
     if (seed) good &= read_seed(c, seed, &train->seed);
     return read_optimizer(c, dtm_entries_find(c, entries, "optimizer"), sets, train) && good;

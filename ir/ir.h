@@ -284,6 +284,7 @@ typedef struct dtm_train {
     double beta1, beta2, eps, decay, momentum;
     double clip; /* 0: none */
     dtm_dtype precision;
+    dtm_dtype reduce; /* what gradients of weights are sent in: f32, bf16 */
     double scale, grow_after; /* of f16: the loss' first scale, and how many steps in a row double it; else 0 */
     int64_t steps;
     uint64_t seed;
@@ -496,7 +497,7 @@ uint32_t *dtm_use_counts(const dtm_module *module, dtm_arena *arena);
 /* What reads each value, in order of their numbers, as often as it does: by value, each list ends with 0. */
 dtm_op **dtm_users_of(const dtm_module *module, dtm_arena *arena);
 /* What the backward pass makes of a weight's gradient: the second operand of `gradient`, or what the update makes that of, times a
- * number of the step. */
+ * number of the step or in another type. */
 dtm_value dtm_gradient_made(const dtm_module *module, dtm_op gradient);
 /* The structure operator of a kind that encloses op, innermost first, or 0. DTM_OP_NONE: of any kind. */
 dtm_op dtm_enclosing(const dtm_module *module, dtm_op op, dtm_op_kind kind);

@@ -466,8 +466,8 @@ dtm_op **dtm_users_of(const dtm_module *module, dtm_arena *arena) {
 dtm_value dtm_gradient_made(const dtm_module *module, dtm_op gradient) {
     dtm_value value = module->ops[gradient].operands[1];
     dtm_op def = module->values[value].def;
-    bool unscaled = def && module->ops[def].kind == DTM_OP_MUL && dtm_enclosing(module, def, DTM_OP_UPDATE);
-    return unscaled ? module->ops[def].operands[0] : value;
+    bool one = def && (module->ops[def].kind == DTM_OP_MUL || module->ops[def].kind == DTM_OP_CAST);
+    return one && dtm_enclosing(module, def, DTM_OP_UPDATE) ? module->ops[def].operands[0] : value;
 }
 
 dtm_op dtm_enclosing(const dtm_module *module, dtm_op op, dtm_op_kind kind) {

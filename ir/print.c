@@ -502,6 +502,7 @@ static void print_train(const printer *p) {
         dtm_text_printf(p->out, ")");
     }
     if (t->precision != DTM_F32) dtm_text_printf(p->out, "\n");
+    if (t->reduce != DTM_F32) dtm_text_printf(p->out, "    reduce %s\n", dtm_dtype_name(t->reduce));
     dtm_text_printf(p->out, "    steps %lld\n    seed %llu\n}\n", (long long)t->steps, (unsigned long long)t->seed);
 }
 

@@ -341,6 +341,16 @@ static void reverse_repeat(dtm_autodiff *a, dtm_op repeat) {
             contribute_last(a, gone_out.items[i].value, gone_out.items[i].from);
 }
 
+/* Of `reduce bf16`: the gradient as ranks send it to each other. */
+static dtm_value narrowed(dtm_autodiff *a, dtm_value gradient) {
+    const dtm_train *train = &a->module->settings.train;
+    if (!train->present || train->reduce == DTM_F32) return gradient;
+    dtm_attributes attributes = dtm_attributes_default(DTM_OP_CAST);
+    attributes.dtype = train->reduce;
+    const char *name = dtm_arena_printf(a->arena, "%s.%s", dtm_value_name(a->module, gradient), dtm_dtype_name(train->reduce));
+    return dtm_build(&a->at, DTM_OP_CAST, name, &gradient, 1, &attributes);
+}
+
 static void reverse_op(dtm_autodiff *a, dtm_op op) {
     dtm_op_data data = *dtm_op_get(a->module, op);
     a->at.span = data.span;
@@ -356,7 +366,7 @@ static void reverse_op(dtm_autodiff *a, dtm_op op) {
     dtm_value result = data.n_results ? data.results[0] : 0;
     if (!result || !dtm_gradient_wanted(a, result) || !a->scope->of[result].count) return;
     if (data.kind == DTM_OP_WEIGHT) {
-        a->gradient[result] = take_like(a, a->scope, result, "");
+        a->gradient[result] = narrowed(a, take_like(a, a->scope, result, ""));
         return;
     }
     dtm_value gradient = take(a, a->scope, result, true);

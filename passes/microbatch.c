@@ -15,6 +15,7 @@
  *
  * A whole-batch value that the loop itself reads (the count of a masked mean) is computed in a loop of its own before,
  * if it depends on inputs alone (microbatch_early.c); if it depends on weights, that is an error. */
+#include "ir/fault.h"
 #include "passes/microbatch.h"
 #include "passes/passes.h"
 
@@ -35,10 +36,47 @@ static bool varies(const microbatches *m, const dtm_op_data *op) {
 
 /* ---- 1. reductions over time become accumulations ---- */
 
+/* The operator that makes a gradient of the type that ranks send it in, where nothing else reads that. 0: none. */
+static dtm_op narrowing(const microbatches *m, dtm_value value) {
+    dtm_op def = dtm_value_get(m->module, value)->def;
+    if (!def || dtm_op_get(m->module, def)->kind != DTM_OP_CAST || !dtm_enclosing(m->module, def, DTM_OP_BACKWARD)) return 0;
+    const dtm_type_data *from = dtm_value_type(m->module, dtm_op_get(m->module, def)->operands[0]), *to = dtm_value_type(m->module, value);
+    if (dtm_dtype_bytes((dtm_dtype)to->dtype) >= dtm_dtype_bytes((dtm_dtype)from->dtype)) return 0;
+    return dtm_use_counts(m->module, m->scratch)[value] == 1 ? def : 0;
+}
+
+/* Microbatches add up in f32 what ranks add up in less: the sum is narrowed, not each part of it. */
+static dtm_value accumulate_wide(microbatches *m, dtm_op narrow) {
+    dtm_module *module = m->module;
+    dtm_value wide = dtm_op_get(module, narrow)->operands[0], value = dtm_result(module, narrow, 0);
+    dtm_builder builder = dtm_builder_before(module, narrow);
+    builder.why = dtm_string_of(module->context, "a sum over microbatches is complete after the last");
+    dtm_type_data type = *dtm_value_type(module, wide);
+    type.sum &= (uint16_t)~m->time;
+    dtm_type made = dtm_type_intern(module, &type);
+    const char *name = dtm_arena_printf(m->scratch, "%s.sum", dtm_value_name(module, wide));
+    dtm_op accumulate = dtm_build_op(&builder, DTM_OP_ACCUMULATE, &wide, 1, NULL, &made, 1, name);
+    dtm_op_get(module, narrow)->operands[0] = dtm_result(module, accumulate, 0);
+    type.dtype = dtm_value_type(module, value)->dtype;
+    module->values[value].type = dtm_type_intern(module, &type);
+    return value;
+}
+
 /* The accumulation stands where the term is made; the rest of the reduction stays where it was. */
 static void accumulate_term(microbatches *m, dtm_op op) {
     dtm_module *module = m->module;
     dtm_value term = dtm_op_get(module, op)->operands[0], result = dtm_op_get(module, op)->results[0];
+    dtm_op narrow = dtm_fault(129) ? 0 : narrowing(m, term);
+    if (narrow) {
+        accumulate_wide(m, narrow);
+        if (dtm_op_get(module, op)->attributes.axes & ~m->time) {
+            dtm_op_get(module, op)->attributes.axes &= (uint16_t)~m->time;
+            return;
+        }
+        dtm_replace_uses(module, result, term);
+        dtm_op_remove(module, op);
+        return;
+    }
     dtm_type_data type = *dtm_value_type(module, term);
     type.sum &= (uint16_t)~m->time;
     type.max &= (uint16_t)~m->time;
@@ -209,9 +247,12 @@ static void classify_whole(dtm_module *module, dtm_op op, void *state) {
     const dtm_op_data *data = dtm_op_get(module, op);
     if (data->body) return;
     microbatch_phase is = data->kind == DTM_OP_INPUT ? PHASE_LOOP : PHASE_BEFORE;
-    for (uint32_t i = 0; i < data->n_operands; i++)
+    bool after = is_sink(data->kind) || dtm_enclosing(module, op, DTM_OP_UPDATE) || c->m->narrows[op];
+    for (uint32_t i = 0; i < data->n_operands; i++) {
+        after |= value_phase(c->m, data->operands[i]) == PHASE_AFTER;
         if (value_phase(c->m, data->operands[i]) == PHASE_LOOP) is = PHASE_LOOP;
-    if (is_sink(data->kind) || dtm_enclosing(module, op, DTM_OP_UPDATE)) is = PHASE_AFTER;
+    }
+    if (after) is = PHASE_AFTER;
     c->changed |= is != c->m->phases[op];
     c->m->phases[op] = is;
 }
@@ -226,10 +267,23 @@ static dtm_value complete(microbatches *m, dtm_value value, dtm_value *completed
     return completed[value] = dtm_result(m->module, made, 0);
 }
 
+/* What makes gradients of the type that ranks send them in does so after the loop: in it a weight's gradient may be a sum of what
+ * several stages make. */
+static void find_narrowings(microbatches *m) {
+    dtm_module *module = m->module;
+    m->narrows = dtm_arena_alloc(m->scratch, m->n_ops * sizeof *m->narrows);
+    if (module->settings.train.reduce == DTM_F32) return;
+    for (dtm_op op = 1; op < m->n_ops; op++) {
+        const dtm_op_data *data = dtm_op_get(module, op);
+        if (data->region && data->kind == DTM_OP_CAST) m->narrows[op] = narrowing(m, data->results[0]) != 0;
+    }
+}
+
 /* A pipeline of one microbatch has a loop over it like any other. */
 static void loop_once(microbatches *m) {
     dtm_module *module = m->module;
     size_t n_values = module->n_values;
+    find_narrowings(m);
     for (classifier c = {m, true}; c.changed;) {
         c.changed = false;
         dtm_walk(module, classify_whole, &c);

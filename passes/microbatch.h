@@ -25,6 +25,7 @@ typedef struct microbatches {
     size_t n_ops;             /* operators described below: what is made later is in its place already */
     microbatch_phase *phases; /* by operator */
     uint32_t *levels;         /* by operator: how many early loops must have ended before; of an early sum: its loop */
+    bool *narrows;            /* by operator, of one microbatch: it makes a gradient of the type that ranks send it in */
     bool *weighted;           /* by operator: weights have a part in it */
     uint32_t never;           /* the level of what weights have a part in, and of sums that need themselves */
     uint32_t n_levels;        /* early loops */

@@ -129,10 +129,18 @@ static void for_weights(optimizer *o, dtm_region region, visit_weight *each) {
 
 /* ---- the norm ---- */
 
+/* What is called the gradient from here on: of the loss as it is, in f32. */
+static dtm_value whole_gradient(optimizer *o, dtm_value weight) {
+    dtm_value made = o->a->gradient[weight];
+    if (o->a->scale) return binary(o, DTM_OP_MUL, of_weight(o, weight, "unscaled"), made, o->a->inverse);
+    if (dtm_value_type(o->module, made)->dtype == DTM_F32) return made;
+    dtm_attributes attributes = dtm_attributes_default(DTM_OP_CAST);
+    attributes.dtype = DTM_F32;
+    return dtm_build(&o->at, DTM_OP_CAST, of_weight(o, weight, "gradient"), &made, 1, &attributes);
+}
+
 static dtm_value square_sum(optimizer *o, dtm_op op) {
-    dtm_value weight = dtm_result(o->module, op, 0), gradient = gradient_of(o, op);
-    if (o->a->scale) /* from here on it is the gradient of the loss as it is */
-        gradient = o->a->gradient[weight] = binary(o, DTM_OP_MUL, of_weight(o, weight, "unscaled"), gradient, o->a->inverse);
+    dtm_value weight = dtm_result(o->module, op, 0), gradient = o->a->gradient[weight] = whole_gradient(o, weight);
     sink(o, DTM_OP_GRADIENT, weight, gradient);
     const char *name = of_weight(o, weight, "norm");
     dtm_value square = dtm_build_unary(&o->at, DTM_OP_SQUARE, of_weight(o, weight, "square"), gradient);

@@ -41,7 +41,9 @@ static bool in_update(const chooser *c, dtm_op op) {
     return data->kind == DTM_OP_UPDATE || data->kind == DTM_OP_GRADIENT || dtm_enclosing(c->module, op, DTM_OP_UPDATE);
 }
 
-static bool adds_up(dtm_op_kind kind) {
+static bool adds_up(const chooser *c, const dtm_op_data *op) {
+    dtm_op_kind kind = op->kind;
+    if (kind == DTM_OP_CAST) return type_of(c, op->results[0])->dtype != DTM_F32; /* what ranks send to each other */
     return kind == DTM_OP_ADD || kind == DTM_OP_CARRY || kind == DTM_OP_LAST || kind == DTM_OP_FILL;
 }
 
@@ -52,7 +54,7 @@ static void find_updates(chooser *c) {
         for (size_t i = c->ops.count; i-- > 0;) {
             const dtm_op_data *op = &c->module->ops[c->ops.items[i]];
             bool reads = in_update(c, c->ops.items[i]);
-            for (uint32_t r = 0; r < op->n_results && adds_up(op->kind); r++) reads |= c->updates[op->results[r]];
+            for (uint32_t r = 0; r < op->n_results && adds_up(c, op); r++) reads |= c->updates[op->results[r]];
             for (uint32_t k = 0; k < op->n_operands && reads; k++) {
                 news |= !c->updates[op->operands[k]];
                 c->updates[op->operands[k]] = true;

@@ -440,9 +440,9 @@ dtm_op stage_carry_of(const stages *s, dtm_value next) {
 
 /* ---- 5. homes after the loop ---- */
 
-/* A sum of what it reads is a sum of what it makes. */
+/* A sum of what it reads is a sum of what it makes; so of a gradient in the type that ranks send it in. */
 static bool moves_elements(const dtm_op_data *op) {
-    return op->kind >= DTM_OP_RELAYOUT && op->n_operands == 1;
+    return (op->kind >= DTM_OP_RELAYOUT && op->n_operands == 1) || op->kind == DTM_OP_CAST;
 }
 
 static bool *no_ranks(stages *s) { return dtm_arena_alloc(s->scratch, (size_t)s->n_ranks); }
@@ -557,7 +557,8 @@ static void find_targets(stages *s) {
     for (dtm_op op = 1; op < s->n_ops; op++) {
         const dtm_op_data *data = get(s, op);
         if (!data->region || data->kind != DTM_OP_GRADIENT || s->around[op]) continue;
-        s->target[dtm_gradient_made(s->module, op)] = s->home[data->operands[0]]; /* taken if it turns out to be a sum */
+        s->target[data->operands[1]] = s->home[data->operands[0]]; /* taken if it turns out to be a sum */
+        s->target[dtm_gradient_made(s->module, op)] = s->home[data->operands[0]];
     }
 }
 
