@@ -330,6 +330,8 @@ static bool gradient(dtm_rank *rank, const dtm_plan_io *io, dtm_status *status) 
 static bool run_one(dtm_rank *rank, uint32_t index, double *work, dtm_status *status) {
     const dtm_plan_instruction *at = &rank->plan->instructions[index];
     if (rank->options->simulate && dtm_simulate(rank, at)) return true;
+    bool meets = at->kind == DTM_PLAN_COLLECTIVE || at->kind == DTM_PLAN_SEND || at->kind == DTM_PLAN_RECEIVE;
+    if (rank->rehearses && !meets) return true;
     dtm_device *device = rank->device;
     if (device) device->last = at;
     switch (at->kind) {

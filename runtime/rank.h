@@ -84,6 +84,7 @@ struct dtm_rank {
     int64_t microbatch;  /* under way; 0 outside of their loop */
     bool later, last;    /* sums over microbatches have begun; this is the last microbatch that adds */
     bool in_timeline;
+    bool rehearses; /* goes through a step, and does nothing but to note what goes between ranks */
 
     dtm_verbs_net *verbs; /* what carries messages with --p2p verbs; NULL: the communicator's transport */
     bool failed; /* the run, when the rank is unloaded */
@@ -200,6 +201,8 @@ bool dtm_run_in_steps(dtm_rank *rank, uint32_t index, dtm_status *status);
 
 /* The instructions that run once. */
 bool dtm_rank_start(dtm_rank *rank, dtm_status *status);
+/* Goes through a step without doing it (rank->rehearses). */
+bool dtm_rank_rehearse(dtm_rank *rank, dtm_status *status);
 /* Step number `step`, from 0; a device has it before it then. */
 bool dtm_rank_step(dtm_rank *rank, int64_t step, dtm_status *status);
 /* Waits for that step, the last one or the one before: its reports and learning rate are the rank's then. */

@@ -39,7 +39,7 @@ void dtm_copy_box(dtm_rank *rank, int64_t element_bytes, const void *from, const
                   const dtm_box *to_block, const dtm_box *what) {
     dtm_pack_sizes sizes = {.rank = what->rank, .bytes = element_bytes};
     int64_t from_stride = 1, to_stride = 1, elements = dtm_box_elements(what);
-    if (elements == 0 || rank->options->simulate) return;
+    if (elements == 0 || rank->options->simulate || rank->rehearses) return;
     for (int d = what->rank - 1; d >= 0; d--) {
         sizes.size[d] = what->spans[d].size;
         sizes.from[d] = from_stride;
@@ -389,7 +389,7 @@ bool dtm_start_message(dtm_rank *rank, uint32_t instruction, dtm_status *status)
     dtm_group *group = m->backward ? rank->backward : rank->forward;
     dtm_request *requests = t->requests + rank->microbatch * m->buffers.count;
     bool ok = true;
-    if (rank->device && !rank->verbs) return dtm_cuda_message_start(rank, instruction, status);
+    if (rank->device && (!rank->verbs || rank->rehearses)) return dtm_cuda_message_start(rank, instruction, status);
     if (rank->device && !dtm_bounce_start(rank, instruction, status)) return false;
     t->started[rank->microbatch] = 0;
     dtm_group_label(group, t->label);
@@ -413,7 +413,7 @@ bool dtm_finish_message(dtm_rank *rank, uint32_t instruction, dtm_status *status
     const dtm_plan_message *m = &rank->plan->instructions[instruction].message;
     dtm_transfer *t = &rank->transfers[instruction];
     dtm_group *group = m->backward ? rank->backward : rank->forward;
-    if (rank->device && !rank->verbs) return dtm_cuda_message_wait(rank, instruction, status);
+    if (rank->device && (!rank->verbs || rank->rehearses)) return dtm_cuda_message_wait(rank, instruction, status);
     int count = (int)t->started[rank->microbatch];
     t->started[rank->microbatch] = 0;
     if (dtm_fault(104) && rank->plan->instructions[instruction].kind == DTM_PLAN_RECEIVE) return true;

@@ -348,6 +348,16 @@ static bool walk_step(dtm_rank *rank, dtm_status *status) {
     return run(rank, rank->plan->n_start, rank->plan->n_instructions, status) && dtm_wait_events(rank, status);
 }
 
+bool dtm_rank_rehearse(dtm_rank *rank, dtm_status *status) {
+    dtm_profile_entry *profile = rank->profile;
+    rank->profile = NULL;
+    rank->rehearses = true;
+    bool ok = walk_step(rank, status);
+    rank->rehearses = false;
+    rank->profile = profile;
+    return ok;
+}
+
 bool dtm_rank_step(dtm_rank *rank, int64_t step, dtm_status *status) {
     rank->step = step;
     rank->n_reports = 0;
