@@ -120,7 +120,7 @@ static bool take_credit(way *w, uint64_t *at, uint64_t *bytes) {
     uint64_t check = atomic_load(&c->check), number = atomic_load(&c->number);
     *at = atomic_load(&c->at);
     *bytes = atomic_load(&c->bytes);
-    return number == w->begun + 1 && check == check_of(*at, *bytes, number);
+    return number == w->begun + 1 && (check == check_of(*at, *bytes, number) || dtm_fault(132));
 }
 
 /* As much of the first as there is room for. False: nothing could be done. */
@@ -386,7 +386,7 @@ static bool prepare(dtm_verbs_net *net, const dtm_verbs_net_options *o, dtm_stat
         way *w = &net->ways[i];
         w->credits = net->credits + (size_t)i * WINDOW;
         w->last = &w->first;
-        w->psn = (uint32_t)(dtm_comm_now() * 1e6 + 977 * i) & 0xffffff;
+        w->psn = (uint32_t)((int64_t)(dtm_comm_now() * 1e6) + 977 * i) & 0xffffff;
         if (!make_pair(w, status)) return false;
     }
     return true;

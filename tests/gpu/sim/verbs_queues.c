@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PIECE = 16 << 10, SGES = 4, INLINE = 256 };
+enum { PIECE = 16 << 10, SGES = 4, INLINE = 256, SHORT = 64 };
 
 typedef struct region {
     dtm_verbs_mr mr;
@@ -73,6 +73,9 @@ struct queue_pair {
     double waits_from, not_before;
     packet answer; /* to what came last: the other side sends nothing before it has it */
     bool owes;
+    packet half; /* a short write of which a part has become visible */
+    char half_data[SHORT];
+    bool is_half;
 };
 
 static struct {
@@ -396,6 +399,20 @@ static void answer(queue_pair *p, int kind, uint32_t psn) {
     p->owes = put(p, &p->answer, "") == 0;
 }
 
+static bool is_short(const packet *head) {
+    return head->total && head->total <= SHORT && head->total % 8 == 0 && head->remote % 8 == 0;
+}
+
+/* Words of a short write become visible one by one: here those that `chosen` has. */
+static void land_words(const packet *head, const char *data, uint64_t chosen) {
+    uint64_t words[SHORT / 8], *to = (uint64_t *)(uintptr_t)head->remote;
+    memcpy(words, data, head->total);
+    for (uint32_t i = 0; i < head->total / 8; i++)
+        if (chosen >> i & 1) __atomic_store_n(to + i, words[i], __ATOMIC_RELAXED);
+}
+
+static void end_write(queue_pair *p, const packet *head);
+
 static void take_data(queue_pair *p, const packet *head, const char *data) {
     if (p->qp.state != DTM_VERBS_RTR && p->qp.state != DTM_VERBS_RTS) return; /* nobody answers */
     if (head->psn != p->expected) {
@@ -409,7 +426,24 @@ static void take_data(queue_pair *p, const packet *head, const char *data) {
         fail_pair(p, 0);
         return;
     }
+    if (is_short(head)) {
+        land_words(head, data, sim_verbs_draw());
+        p->half = *head; /* the rest in the next turn */
+        memcpy(p->half_data, data, head->total);
+        p->is_half = true;
+        return;
+    }
     if (head->bytes) memcpy((char *)(uintptr_t)head->remote + head->offset, data, head->bytes);
+    end_write(p, head);
+}
+
+static void land_rest(queue_pair *p) {
+    p->is_half = false;
+    land_words(&p->half, p->half_data, UINT64_MAX);
+    end_write(p, &p->half);
+}
+
+static void end_write(queue_pair *p, const packet *head) {
     if (head->offset + head->bytes < head->total) return;
     if (head->with_immediate && !p->n_receives) {
         answer(p, NOT_READY, head->psn);
@@ -451,6 +485,7 @@ static void *run_adapter(void *argument) {
         pthread_mutex_lock(&nic.mutex);
         for (queue_pair *p = nic.pairs; p; p = p->next) {
             if (sim_verbs_draw() % 4 == 0) continue; /* late */
+            if (p->is_half) land_rest(p);
             if (p->owes) p->owes = put(p, &p->answer, "") == 0;
             moved = receive_some(p) || moved;
             moved = send_some(p) || moved;
