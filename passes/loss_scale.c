@@ -125,7 +125,7 @@ dtm_value dtm_loss_scale_correction(dtm_autodiff *a, dtm_builder *b, const char 
 
 dtm_value dtm_loss_scale_kept(dtm_autodiff *a, dtm_builder *b, const char *name, dtm_value next, dtm_value old) {
     bool moment = dtm_value_get(b->module, old)->def && dtm_op_get(b->module, dtm_value_get(b->module, old)->def)->kind == DTM_OP_STATE;
-    if (dtm_fault(127) && moment) return next;
+    if (dtm_fault(133) && moment) return next;
     return a->finite ? chosen(b, name, a->finite, next, old) : next;
 }
 
@@ -146,5 +146,5 @@ void dtm_loss_scale_end(dtm_autodiff *a, dtm_builder *b, dtm_value grad_norm) {
     store(b, a->scale, chosen(b, "loss_scale.new", a->finite, held, halved));
     dtm_value again = chosen(b, "steps_in_a_row.again", grows, number(b, 0), row);
     store(b, good, chosen(b, "steps_in_a_row.new", a->finite, again, number(b, 0)));
-    store(b, a->taken, dtm_fault(128) ? a->steps : chosen(b, "steps_taken.new", a->finite, a->steps, a->taken));
+    store(b, a->taken, dtm_fault(134) ? a->steps : chosen(b, "steps_taken.new", a->finite, a->steps, a->taken));
 }

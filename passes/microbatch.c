@@ -66,7 +66,7 @@ static dtm_value accumulate_wide(microbatches *m, dtm_op narrow) {
 static void accumulate_term(microbatches *m, dtm_op op) {
     dtm_module *module = m->module;
     dtm_value term = dtm_op_get(module, op)->operands[0], result = dtm_op_get(module, op)->results[0];
-    dtm_op narrow = dtm_fault(129) ? 0 : narrowing(m, term);
+    dtm_op narrow = dtm_fault(135) ? 0 : narrowing(m, term);
     if (narrow) {
         accumulate_wide(m, narrow);
         if (dtm_op_get(module, op)->attributes.axes & ~m->time) {
