@@ -225,7 +225,7 @@ static void test_bf16_ways(void) {
     test_bf16("onednn");
     int unlike = 0;
     for (int i = 0; i < 60 && dtm_matmul_bf16_host(); i++) {
-        matmul_case c = with_sums(matmul_of(1, 40 + below(250), 1 + below(i % 7 ? 200 : 1500), 1 + below(300), (int)below(8)), below(3));
+        matmul_case c = with_sums(matmul_of(1, 40 + below(250), 1 + below(i % 7 ? 200 : 1500), 1 + below(i % 6 ? 300 : 4000), (int)below(8)), below(3));
         c.z.a_type = c.z.b_type = DTM_MATMUL_BF16, c.z.c_type = below(2), c.z.accumulate = below(2);
         unlike += test_bf16_alike(c);
     }

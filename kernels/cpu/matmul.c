@@ -1,8 +1,8 @@
 #include "kernels/cpu/matmul.h"
 #include "ir/fault.h"
-#include "kernels/cpu/half.h"
 #include "kernels/cpu/library.h"
 #include "kernels/cpu/matmul_bf16.h"
+#include "kernels/cpu/matmul_halves.h"
 #include "kernels/cpu/matmul_tiles.h"
 
 #include <dnnl.h>
@@ -31,11 +31,14 @@ static _Atomic int chosen_level; /* 0: what this machine has */
 static _Atomic int chosen_bf16;  /* NOT_CHOSEN: what this machine has */
 enum { NOT_CHOSEN, BY_TILES, BY_ONEDNN };
 
+static int level_here(void) {
+    return chosen_level ? chosen_level : dtm_kernel_level();
+}
+
 static const backend *tiles_backend(void) {
 #if defined(__x86_64__)
-    int level = chosen_level ? chosen_level : dtm_kernel_level();
-    if (level == 4) return &tiles_v4;
-    if (level == 3) return &tiles_v3;
+    if (level_here() == 4) return &tiles_v4;
+    if (level_here() == 3) return &tiles_v3;
 #endif
     return &tiles_baseline;
 }
@@ -199,42 +202,19 @@ static dtm_matmul_block of_turn(const dtm_matmul_sizes *z, const dtm_matmul_bloc
 
 /* ---- halves of f32 ---- */
 
-/* to[rows, cols] of f32, in the order in which `from` runs on: returns the strides there. */
-static void widen(const void *from, int64_t type, int64_t row, int64_t col, int64_t rows, int64_t cols, float *to, int64_t *to_row,
-                  int64_t *to_col) {
-    const int across = row == 1 && col != 1;
-    const int64_t outer = across ? cols : rows, inner = across ? rows : cols, far = across ? col : row, near = across ? row : col;
-    *to_row = across ? 1 : cols, *to_col = across ? rows : 1;
-    for (int64_t i = 0; i < outer; i++) {
-        const uint16_t *h = (const uint16_t *)from + i * far;
-        const float *f = (const float *)from + i * far;
-        float *out = to + i * inner;
-        if (type == DTM_MATMUL_BF16)
-            for (int64_t j = 0; j < inner; j++) out[j] = dtm_of_bf16(h[j * near]);
-        else if (type == DTM_MATMUL_F16)
-            for (int64_t j = 0; j < inner; j++) out[j] = dtm_of_f16(h[j * near]);
-        else
-            for (int64_t j = 0; j < inner; j++) out[j] = f[j * near];
-    }
-}
-
-static void narrow(const float *from, int64_t type, int64_t row, int64_t rows, int64_t cols, void *to) {
-    for (int64_t i = 0; i < rows; i++) {
-        uint16_t *h = (uint16_t *)to + i * row;
-        float *f = (float *)to + i * row;
-        if (type == DTM_MATMUL_BF16)
-            for (int64_t j = 0; j < cols; j++) h[j] = dtm_to_bf16(from[i * cols + j]);
-        else if (type == DTM_MATMUL_F16)
-            for (int64_t j = 0; j < cols; j++) h[j] = dtm_to_f16(from[i * cols + j]);
-        else
-            memcpy(f, from + i * cols, (size_t)cols * sizeof(float));
-    }
+static const dtm_matmul_halves *halves(void) {
+#if defined(__x86_64__)
+    if (level_here() == 4) return &dtm_matmul_halves_v4;
+    if (level_here() == 3) return &dtm_matmul_halves_v3;
+#endif
+    return &dtm_matmul_halves_v1;
 }
 
 /* The block in parts that are widened to f32; each element of c is added up over all of the depth before it is rounded. The parts of
  * the depth are its own, so its bits depend on nothing else. */
 static void run_halves(const dtm_matmul_sizes *z, const dtm_matmul_block *m, int64_t turns, void *scratch) {
     const half_part most = most_of_halves(z);
+    const dtm_matmul_halves *by = halves();
     const int64_t wide = (int64_t)sizeof(float);
     float *a = dtm_scratch_take(&scratch, most.rows * most.depth * wide);
     float *b = dtm_scratch_take(&scratch, most.depth * most.cols * wide);
@@ -247,27 +227,28 @@ static void run_halves(const dtm_matmul_sizes *z, const dtm_matmul_block *m, int
             void *to = element(m->c, z->c_type, i * m->c_row + j);
             int64_t unit;
             part.c = c;
-            if (m->beta != 0) widen(to, z->c_type, m->c_row, 1, part.rows, part.cols, c, &part.c_row, &unit);
+            if (m->beta != 0) by->widen(to, z->c_type, m->c_row, 1, part.rows, part.cols, c, &part.c_row, &unit);
             part.c_row = part.cols;
             for (int64_t turn = 0; turn < turns; turn++) {
                 const dtm_matmul_block from = of_turn(z, m, turn);
                 for (int64_t p = 0; p < m->depth || p == 0; p += most.depth) {
                     part.depth = m->depth - p < most.depth ? m->depth - p : most.depth;
-                    widen(element(from.a, z->a_type, i * m->a_row + p * m->a_col), z->a_type, m->a_row, m->a_col, part.rows, part.depth,
+                    by->widen(element(from.a, z->a_type, i * m->a_row + p * m->a_col), z->a_type, m->a_row, m->a_col, part.rows, part.depth,
                           a, &part.a_row, &part.a_col);
-                    widen(element(from.b, z->b_type, p * m->b_row + j * m->b_col), z->b_type, m->b_row, m->b_col, part.depth, part.cols,
+                    by->widen(element(from.b, z->b_type, p * m->b_row + j * m->b_col), z->b_type, m->b_row, m->b_col, part.depth, part.cols,
                           b, &part.b_row, &part.b_col);
                     part.a = a, part.b = b;
                     part.beta = p ? 1 : from.beta;
                     current().run(&part, scratch);
                 }
             }
-            narrow(c, z->c_type, m->c_row, part.rows, part.cols, to);
+            by->narrow(c, z->c_type, m->c_row, part.rows, part.cols, to);
         }
 }
 
 /* A unit by oneDNN: c of f32 where it lies, c of bf16 in parts that are added up in f32 and then rounded. */
 static void run_bf16(const dtm_matmul_sizes *z, const dtm_matmul_block *m, int64_t turns, void *scratch) {
+    const dtm_matmul_halves *by = halves();
     const half_part most = z->c_type ? most_of_bf16(z) : (half_part){.rows = m->rows, .cols = m->cols};
     float *c = z->c_type ? scratch : m->c;
     for (int64_t i = 0; i < m->rows; i += most.rows)
@@ -279,13 +260,13 @@ static void run_bf16(const dtm_matmul_sizes *z, const dtm_matmul_block *m, int64
             int64_t unit;
             part.a = element(m->a, z->a_type, i * m->a_row), part.b = element(m->b, z->b_type, j * m->b_col);
             part.c = c;
-            if (z->c_type && m->beta != 0) widen(to, z->c_type, m->c_row, 1, part.rows, part.cols, c, &part.c_row, &unit);
+            if (z->c_type && m->beta != 0) by->widen(to, z->c_type, m->c_row, 1, part.rows, part.cols, c, &part.c_row, &unit);
             if (z->c_type) part.c_row = part.cols;
             for (int64_t turn = 0; turn < turns; turn++) {
                 const dtm_matmul_block at = of_turn(z, &part, turn);
                 dtm_matmul_bf16(&at);
             }
-            if (z->c_type) narrow(c, z->c_type, m->c_row, part.rows, part.cols, to);
+            if (z->c_type) by->narrow(c, z->c_type, m->c_row, part.rows, part.cols, to);
         }
 }
 

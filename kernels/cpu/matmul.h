@@ -17,7 +17,7 @@
  * in. Hence the fixed slices: they never depend on the number of threads. (`tiles` is free of this.)
  *
  * Products of two operands of bf16 are oneDNN's matmul primitive where the processor has instructions for them (AVX512-BF16, AMX),
- * whatever the back end; elsewhere, and where the operands are of other types, parts of them are widened to f32 for the back end. Both
+ * whatever the back end; elsewhere, in small ones and where operands are of other types, parts are widened to f32 for the back end. Both
  * multiply exactly, add up in f32 and round where c is written, once: they differ in the order of the sums alone. A primitive is made at
  * first use, by each thread (oneDNN shares the code between them), for slices that are fixed as above. */
 #ifndef DTM_KERNELS_CPU_MATMUL_H
