@@ -16,9 +16,16 @@ enum { MOST_NAMES = 256 };
 static _Thread_local char cubin_names[MOST_NAMES][128]; /* of the cubin that the thread tried last */
 static _Thread_local int n_cubin_names;
 
+/* What a thread has declared goes with it. */
+static pthread_key_t declared_key;
+static void make_key(void) { pthread_key_create(&declared_key, free); }
+
 EXPORT void dtm_sim_declare(const dtm_sim_buffer *buffers, int n) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_key);
     free(declared);
     declared = fresh((size_t)n, sizeof *declared);
+    pthread_setspecific(declared_key, declared);
     n_declared = n, has_declared = true;
     for (int i = 0; i < n; i++) {
         declared[i] = (struct extent){.at = buffers[i].at, .bytes = buffers[i].bytes, .direction = buffers[i].direction};
