@@ -379,6 +379,9 @@ static bool placed(const struct ncclComm *comm, const struct step *s) {
     }
 }
 
+/* That `call_text` can tell. */
+static bool known(const struct call *c) { return type_bytes(c->type) && (c->op == DTM_NCCL_SUM || c->op == DTM_NCCL_MAX); }
+
 static int checked(struct ncclComm *comm, const struct step *s, dtm_cu_stream stream) {
     char text[TEXT];
     int device;
@@ -386,7 +389,7 @@ static int checked(struct ncclComm *comm, const struct step *s, dtm_cu_stream st
     int result = usable(comm, "a call");
     if (result != NCCL_OK) return result;
     if (!type_bytes(s->call.type)) return refuse(comm, NCCL_ARGUMENT, "type %d", s->call.type);
-    if (s->call.op != DTM_NCCL_SUM && s->call.op != DTM_NCCL_MAX) return refuse(comm, NCCL_ARGUMENT, "the stand-in has no operation %d", s->call.op);
+    if (!known(&s->call)) return refuse(comm, NCCL_ARGUMENT, "the stand-in has no operation %d", s->call.op);
     if (s->call.root < 0 || s->call.root >= comm->n)
         return refuse(comm, NCCL_ARGUMENT, "rank %d of %d of the communicator", s->call.root, comm->n);
     call_text(&s->call, text, sizeof text);
@@ -435,7 +438,7 @@ static void mutate(struct ncclComm **comm, struct step *s) {
 static int ask(struct ncclComm *comm, enum kind kind, const void *from, void *to, size_t count, int type, int op, int root,
                dtm_cu_stream stream) {
     struct step step = {{(int)kind, type, op, root, count}, from, to};
-    if (comm && type_bytes(type)) mutate(&comm, &step);
+    if (comm && known(&step.call)) mutate(&comm, &step);
     int result = checked(comm, &step, stream);
     if (result != NCCL_OK) {
         group_result = result;
