@@ -163,13 +163,14 @@ static bool run_last(dtm_run *run, const dtm_op_data *op) {
     return from != SIZE_MAX && alias(run, op, source, from);
 }
 
-/* The next of a row of numbers in [0, 1). */
-static double next_lot(dtm_run *run) {
-    uint64_t x = run->options.rounding + ++run->lots * 0x9e3779b97f4a7c15u;
+/* A number in [0, 1) of a key. */
+static double lot_of(uint64_t x) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
 }
+
+static double next_lot(dtm_run *run) { return lot_of(run->options.rounding + ++run->lots * 0x9e3779b97f4a7c15u); }
 
 /* Rounds up or down with the odds that make the mean exact. */
 static void round_by_lot(dtm_run *run, dtm_type type, int64_t elements, double *data) {
@@ -251,10 +252,25 @@ static double *shaken(dtm_run *run, const dtm_tile *operand) {
     return copy;
 }
 
+/* The same with a double's last place, where equal numbers stay equal. */
+static double *nudged(const dtm_run *run, const dtm_tile *operand) {
+    int64_t elements = operand->extent->elements;
+    double *copy = dtm_dtype_is_float(operand->type->dtype) ? malloc((size_t)elements * sizeof *copy + 1) : NULL;
+    for (int64_t i = 0; copy && i < elements; i++) {
+        uint64_t bits;
+        memcpy(&bits, &operand->data[i], sizeof bits);
+        copy[i] = operand->data[i] * (1 + (2 * lot_of(bits + run->options.nudge * 0x9e3779b97f4a7c15u) - 1) * 0x1p-52);
+    }
+    return copy;
+}
+
 static bool apply(dtm_run *run, dtm_interpret_rule *rule, dtm_call *call) {
     double *copies[MOST_OPERANDS] = {NULL};
-    for (uint32_t i = 0; run->options.rounding && i < call->n_operands; i++)
-        if ((copies[i] = shaken(run, &call->operands[i]))) call->operands[i].data = copies[i];
+    bool off = run->options.rounding || run->options.nudge;
+    for (uint32_t i = 0; off && i < call->n_operands; i++) {
+        copies[i] = run->options.rounding ? shaken(run, &call->operands[i]) : nudged(run, &call->operands[i]);
+        if (copies[i]) call->operands[i].data = copies[i];
+    }
     bool good = rule(call);
     for (uint32_t i = 0; i < call->n_operands; i++) free(copies[i]);
     for (uint32_t i = 0; good && run->options.rounding && i < call->n_results; i++)

@@ -34,6 +34,8 @@ typedef struct dtm_interpret_options {
     uint64_t rounding;  /* not 0: every f32 result is rounded up or down to a float, by lot from this seed, and operands are
                            read a little off, which shows what rounding does to a program. Of one rank: replicas would
                            differ */
+    uint64_t nudge;     /* not 0: operands are read up to a unit of a double's last place off, by lot from this seed and their own bits,
+                           so that replicas stay alike: what sums in another order do to a program. Not with `rounds` */
     bool check_storage; /* after memory: every value still owns its bytes where it is read */
     int64_t keep_step;  /* keep every value of this step; 0: none */
 } dtm_interpret_options;
@@ -86,7 +88,7 @@ typedef struct dtm_validate_options {
     int64_t steps; /* 0: two */
     uint64_t seed;
     double max_elements; /* 0: as in dtm_interpret_options */
-    double tolerance;    /* of a tensor's largest magnitude; 0: 1e-9 */
+    double tolerance;    /* of a tensor's largest magnitude; 0: 1e-9, or more where sums in another order do more to this program */
 } dtm_validate_options;
 
 /* Whether both compute the same reports, outputs, gradients, updated weights and states on small random inputs. If not,

@@ -313,6 +313,28 @@ static program sums(double number, bool nan) {
     return p;
 }
 
+/* x, added to a large number and taken from it again, times `factor`. `halves`: the number comes in two parts. */
+static program cancelled(bool halves, double factor) {
+    program p = begin(2, 0);
+    dtm_type type = type_of(&p, 1, 1, 0);
+    dtm_value x = make(&p, DTM_OP_INPUT, "x", type, 0, 0, 0);
+    dtm_value large = add(&p, "large", x, halves ? 123456789. * 0.37 : 123456789.);
+    if (halves) large = add(&p, "other", large, 123456789. * 0.63);
+    dtm_value y = make(&p, DTM_OP_MUL, "y", type, 0, add(&p, "rest", large, -123456789.), dtm_constant(p.m, DTM_F32, factor));
+    make(&p, DTM_OP_OUTPUT, "y", 0, 0, y, 0);
+    return p;
+}
+
+static void test_conditioned(void) {
+    program a = cancelled(false, 1), b = cancelled(true, 1), c = cancelled(true, 1 + 8e-7);
+    CHECK(!dtm_validate(a.m, b.m, "exactly", &(dtm_validate_options){.tolerance = 1e-9}));
+    CHECK(dtm_validate(a.m, b.m, "in halves", NULL));
+    CHECK(!dtm_validate(a.m, c.m, "other", NULL));
+    end(&a);
+    end(&b);
+    end(&c);
+}
+
 static void test_validate(void) {
     program a = sums(1, false), b = sums(1.0000001, false), n = sums(1, true);
     CHECK(dtm_validate(a.m, a.m, "nothing", NULL));
@@ -339,6 +361,7 @@ int main(void) {
     test_refused();
     test_storage();
     test_validate();
+    test_conditioned();
     printf("%d failures\n", failures);
     return failures != 0;
 }
