@@ -355,6 +355,7 @@ static void check_op(dtm_module *module, dtm_op op, void *state) {
     if (v->good) check_members(v, data);
     if (v->good) check_meeting(v, op);
     if (v->good && (data->kind == DTM_OP_WEIGHT || data->kind == DTM_OP_STATE)) verify_path(v, op);
+    if (v->good && data->kind >= DTM_OP_REPORT && data->kind <= DTM_OP_GRADIENT) verify_once(v, op);
     if (!v->good) return;
     if (data->kind == DTM_OP_CARRY)
         check_carry(v, data, op);
@@ -382,8 +383,9 @@ static void number_op(dtm_module *module, dtm_op op, void *state) {
 }
 
 static bool verify_one(dtm_module *module) {
-    verifier v = {module, dtm_arena_create(), NULL, 0, true};
+    verifier v = {.module = module, .scratch = dtm_arena_create(), .good = true};
     v.order = dtm_arena_alloc(v.scratch, module->n_ops * sizeof *v.order);
+    v.sunk = dtm_arena_alloc(v.scratch, module->n_values * sizeof *v.sunk);
     dtm_walk(module, number_op, &v);
     dtm_walk(module, check_op, &v);
     if (v.good) verify_stages(&v);

@@ -32,3 +32,20 @@ void verify_path(verifier *v, dtm_op self) {
             BREAK(v, op, 509, "%s is named \"%s\", all copies of repeat `%s` alike", title, path, repeat);
     }
 }
+
+/* A report or output is known by its name, a weight has one gradient and one value in the next step. */
+void verify_once(verifier *v, dtm_op self) {
+    const dtm_op_data *op = dtm_op_get(v->module, self);
+    const char *kind = dtm_op_rows[op->kind].name;
+    if (op->kind == DTM_OP_STORE || op->kind == DTM_OP_GRADIENT) {
+        uint8_t bit = op->kind == DTM_OP_STORE ? 1 : 2, *sunk = &v->sunk[op->operands[0]];
+        if (*sunk & bit) BREAK(v, op, 216, "a second `%s` of %s", kind, verify_name(v, op->operands[0]));
+        *sunk |= bit;
+        return;
+    }
+    for (dtm_op other = 1; other < v->module->n_ops; other++) {
+        const dtm_op_data *data = dtm_op_get(v->module, other);
+        if (data->kind == op->kind && data->attributes.name == op->attributes.name && v->order[other] && v->order[other] < v->order[self])
+            BREAK(v, op, 216, "a second %s `%s`", kind, dtm_string_text(v->module->context, op->attributes.name));
+    }
+}

@@ -20,8 +20,10 @@ bool schedule_copies(const dtm_module *module, dtm_arena *scratch);
 bool schedule_places(const dtm_module *module, const dtm_timeline *timeline);
 /* Whether what each stage sends in the loop is what the next one receives, on the rank it is sent to (E0511). */
 bool schedule_messages(const dtm_module *module);
+/* Whether ranks that have one weight or state declare and store it alike (E0515). */
+bool schedule_weights(const dtm_module *module, dtm_arena *scratch);
 /* Proves the timeline that the orders of the ranks' loops make, their messages, sums and copies, whoever wrote them (E0413, E0511,
- * E0512, E0903 to E0908). */
+ * E0512, E0903 to E0908), and that what several ranks have is one (E0515). */
 bool schedule_prove(const dtm_module *module);
 /* Whether the ranks with their messages and sums, as they will be run, come to the end of a step; else an error (E0511). */
 bool schedule_walk(const dtm_module *module, dtm_arena *scratch);

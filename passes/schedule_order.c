@@ -160,7 +160,8 @@ bool schedule_timeline(const dtm_module *module, dtm_arena *arena, dtm_timeline 
 bool schedule_prove(const dtm_module *module) {
     dtm_arena *scratch = dtm_arena_create();
     dtm_timeline *timeline = NULL;
-    bool good = schedule_copies(module, scratch) && schedule_messages(module) && schedule_timeline(module, scratch, &timeline);
+    bool good = schedule_copies(module, scratch) && schedule_messages(module) && schedule_weights(module, scratch) &&
+                schedule_timeline(module, scratch, &timeline);
     if (good && timeline) {
         dtm_timeline_limits limits = {.receive_slots = INT_MAX, .send_buffers = INT_MAX};
         for (size_t r = 0; r < module->n_ranks; r++) { /* edited ones may differ */
