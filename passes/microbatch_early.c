@@ -91,10 +91,35 @@ static void need(microbatches *m, dtm_value value, dtm_op reader) {
         return;
     }
     m->phases[def] = sum ? PHASE_EARLY : PHASE_BETWEEN;
-    if (m->levels[def] > m->n_levels) m->n_levels = m->levels[def];
+    if (sum && m->levels[def] > m->n_levels) m->n_levels = m->levels[def];
     for (uint32_t i = 0; i < get(m, def)->n_operands; i++)
         if (sum) copy_into(m, get(m, def)->operands[i], m->levels[def], reader);
         else need(m, get(m, def)->operands[i], reader);
+}
+
+/* What stands between early loops comes after the last of those whose sums it needs. A weight or a state that it has a part in is there
+ * before all of them. */
+static void raise_between(dtm_module *module, dtm_op op, void *state) {
+    leveller *l = state;
+    microbatches *m = l->m;
+    const dtm_op_data *data = dtm_op_get(module, op);
+    if (data->body || m->phases[op] != PHASE_BETWEEN) return;
+    for (uint32_t i = 0; i < data->n_operands; i++) {
+        dtm_op def = def_of(m, data->operands[i]);
+        if (!def || (m->phases[def] != PHASE_BETWEEN && m->phases[def] != PHASE_EARLY) || m->levels[def] <= m->levels[op]) continue;
+        m->levels[op] = m->levels[def];
+        l->changed = true;
+    }
+}
+
+static void level_between(microbatches *m) {
+    for (dtm_op op = 1; op < m->n_ops; op++)
+        if (m->phases[op] == PHASE_BETWEEN) m->levels[op] = 0;
+    leveller l = {m, true};
+    while (l.changed) {
+        l.changed = false;
+        dtm_walk(m->module, raise_between, &l);
+    }
 }
 
 void microbatch_find_early(microbatches *m) {
@@ -105,6 +130,7 @@ void microbatch_find_early(microbatches *m) {
         if (!get(m, op)->region || get(m, op)->body || m->phases[op] != PHASE_LOOP) continue;
         for (uint32_t i = 0; i < get(m, op)->n_operands && m->good; i++) need(m, get(m, op)->operands[i], op);
     }
+    level_between(m);
 }
 
 /* ---- an early loop ---- */
