@@ -378,8 +378,7 @@ static double now(void) {
 bool dtm_run_instruction(dtm_rank *rank, uint32_t index, dtm_status *status) {
     double work = 0;
     const dtm_plan_instruction *at = &rank->plan->instructions[index];
-    for (uint32_t w = 0; w < at->waits.count; w++)
-        if (!dtm_wait_event(rank, at->waits.items[w], status)) return false;
+    if (!dtm_wait_list(rank, &at->waits, status)) return false;
     if (!rank->profile && !rank->trace) return run_one(rank, index, &work, status);
     dtm_trace_begin(rank, at->name, dtm_profile_category(at->category));
     double begin = now();

@@ -167,6 +167,7 @@ bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_
 /* Starts one to be carried out apart, for the copy under way; waits for all that was started of an event, of all of them. */
 bool dtm_start_apart(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 bool dtm_wait_event(dtm_rank *rank, uint32_t event, dtm_status *status);
+bool dtm_wait_list(dtm_rank *rank, const dtm_plan_list *events, dtm_status *status);
 bool dtm_wait_events(dtm_rank *rank, dtm_status *status);
 /* For the microbatch under way: begins to send, or lets come what is received; waits until the other side has taken it. Its
  * buffers stay as they are in between. */

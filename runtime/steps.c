@@ -129,8 +129,7 @@ bool dtm_run_in_steps(dtm_rank *rank, uint32_t index, dtm_status *status) {
     bool gathers = at->kind == DTM_PLAN_COLLECTIVE, fits;
     ring r;
     for (uint32_t i = index; i < end; i++)
-        for (uint32_t w = 0; w < rank->plan->instructions[i].waits.count; w++)
-            if (!dtm_wait_event(rank, rank->plan->instructions[i].waits.items[w], status)) return false;
+        if (!dtm_wait_list(rank, &rank->plan->instructions[i].waits, status)) return false;
     fits = find_ring(rank, gathers ? index : end - 1, &r);
     for (uint32_t i = gathers ? index + 1 : index; fits && i < (gathers ? end : end - 1); i++) fits = has_rows(rank, &r, i, gathers);
     if (fits) {

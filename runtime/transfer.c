@@ -373,12 +373,20 @@ bool dtm_wait_event(dtm_rank *rank, uint32_t event, dtm_status *status) {
     return ok;
 }
 
-bool dtm_wait_events(dtm_rank *rank, dtm_status *status) {
+/* Without a list all of them. */
+static bool wait_for(dtm_rank *rank, const uint32_t *events, uint32_t n, dtm_status *status) {
     bool ok = true;
-    for (uint32_t e = 1; ok && e <= rank->n_events; e++)
-        if (rank->transfers[rank->events[e]].apart) ok = dtm_wait_event(rank, e, status);
+    for (uint32_t i = 0; rank->device && i < n; i++) {
+        uint32_t instruction = rank->events[events ? events[i] : i + 1];
+        if (rank->transfers[instruction].n_apart && dtm_group_members(rank->transfers[instruction].group) > 1)
+            dtm_cuda_collective_expect(rank, instruction);
+    }
+    for (uint32_t i = 0; ok && i < n; i++) ok = dtm_wait_event(rank, events ? events[i] : i + 1, status);
     return ok;
 }
+
+bool dtm_wait_list(dtm_rank *rank, const dtm_plan_list *events, dtm_status *status) { return wait_for(rank, events->items, events->count, status); }
+bool dtm_wait_events(dtm_rank *rank, dtm_status *status) { return wait_for(rank, NULL, rank->n_events, status); }
 
 /* ---- messages ---- */
 

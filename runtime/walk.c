@@ -134,9 +134,7 @@ static bool is_to_make_way(const dtm_rank *rank, part *p) {
 /* What another rank has to do with can be waited for later, if it can be started at all. */
 static bool start(dtm_rank *rank, walk *w, dtm_status *status) {
     dtm_plan_kind kind = rank->plan->instructions[w->at].kind;
-    const dtm_plan_list *waits = &rank->plan->instructions[w->at].waits;
-    for (uint32_t i = 0; i < waits->count; i++)
-        if (!dtm_wait_event(rank, waits->items[i], status)) return false;
+    if (!dtm_wait_list(rank, &rank->plan->instructions[w->at].waits, status)) return false;
     if (kind == DTM_PLAN_RECEIVE) w->going = true; /* it was posted */
     if (kind == DTM_PLAN_COLLECTIVE && !rank->plan->instructions[w->at].records)
         return dtm_start_collective(rank, w->at, &rank->transfers[w->at].request, false, &w->going, status);

@@ -1,5 +1,7 @@
 #include "runtime/cuda/device.h"
 
+#include "ir/fault.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,6 +246,7 @@ void dtm_device_close(dtm_rank *rank) {
     if (device->context) {
         dtm_cuda_comms_stop(rank); /* gives up what other ranks will not come to */
         if (!device->lost) device->driver->CtxSynchronize();
+        if (dtm_fault(153)) dtm_cuda_comms_close(rank);
         dtm_step_graph_free(device);
         dtm_cuda_comms_close(rank);
         dtm_bounce_free(device);

@@ -3,6 +3,8 @@
  * events that order them. Steps that tell more than others, of which something is read as they go, are run as they are. */
 #include "runtime/cuda/device.h"
 
+#include "ir/fault.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -42,6 +44,7 @@ static bool capture(dtm_rank *rank, bool (*walk)(dtm_rank *rank, dtm_status *sta
         return true;
     }
     bool walked = walk(rank, status);
+    if (dtm_fault(154)) driver->StreamSynchronize(device->compute);
     result = driver->StreamEndCapture(device->compute, &graph);
     if (!walked) {
         if (!result) driver->GraphDestroy(graph);

@@ -1,5 +1,6 @@
 #include "runtime/cuda/jit_entry.h"
 
+#include "ir/fault.h"
 #include "runtime/sha256.h"
 
 #include <dirent.h>
@@ -42,18 +43,22 @@ static void add_part(text *t, const void *data, size_t bytes) {
 static void add_number(text *t, uint64_t number) { add_part(t, &number, sizeof number); }
 
 bool dtm_jit_identify(const dtm_jit_source *source, const dtm_cuda_library *nvrtc, dtm_jit_identity *out) {
+    return dtm_jit_identify_with(source, dtm_jit_compile_options, DTM_JIT_COMPILE_OPTIONS, nvrtc, out);
+}
+
+bool dtm_jit_identify_with(const dtm_jit_source *source, const char *const *options, int n_options, const dtm_cuda_library *nvrtc, dtm_jit_identity *out) {
     text t = {0};
     memset(out, 0, sizeof *out);
     add_number(&t, ENTRY_FORMAT);
     add_number(&t, RUNTIME_ABI);
     add_part(&t, source->name, strlen(source->name));
     add_part(&t, source->text, strlen(source->text));
-    add_part(&t, source->arch, strlen(source->arch));
-    for (int i = 0; i < DTM_JIT_COMPILE_OPTIONS; i++) add_part(&t, dtm_jit_compile_options[i], strlen(dtm_jit_compile_options[i]));
+    if (!dtm_fault(151)) add_part(&t, source->arch, strlen(source->arch));
+    for (int i = 0; i < n_options && !dtm_fault(150); i++) add_part(&t, options[i], strlen(options[i]));
     if (!t.failed) dtm_sha256(t.data, t.length, out->what);
     if (nvrtc) {
         add_number(&t, (uint64_t)nvrtc->version);
-        add_part(&t, nvrtc->build_id, strlen(nvrtc->build_id));
+        if (!dtm_fault(152)) add_part(&t, nvrtc->build_id, strlen(nvrtc->build_id));
         if (!t.failed) dtm_sha256(t.data, t.length, out->key);
     }
     free(t.data);

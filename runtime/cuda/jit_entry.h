@@ -15,6 +15,8 @@ typedef struct dtm_jit_identity {
 
 /* nvrtc: its version and build-id; NULL: `what` alone. False if memory ran out. */
 bool dtm_jit_identify(const dtm_jit_source *source, const dtm_cuda_library *nvrtc, dtm_jit_identity *out);
+/* The same of other options. */
+bool dtm_jit_identify_with(const dtm_jit_source *source, const char *const *options, int n_options, const dtm_cuda_library *nvrtc, dtm_jit_identity *out);
 
 /* What NVRTC gave; ptx and log are zero-terminated. */
 typedef struct dtm_jit_parts {

@@ -30,6 +30,8 @@ typedef struct channel {
     carried *carried;
     uint64_t *calls; /* of a rehearsal: what each is, for the others to compare */
     uint32_t n_carried, cap_carried;
+    uint32_t waited;               /* what compute has waited for, and all before it, by its number in the walk */
+    const struct use *expected;    /* the last that is about to be waited for */
     volatile uint32_t *stamps; /* begun, ended */
     uint32_t seen[2]; /* when the watch looked last, and since when they are so */
     double since;
@@ -45,6 +47,7 @@ typedef struct way {
 typedef struct use {
     channel *channel; /* NULL: the rank is alone */
     dtm_cu_event *done; /* one; of a message one for each microbatch */
+    uint32_t number;    /* of the collective, in the walk */
     int peer;
 } use;
 
@@ -237,7 +240,11 @@ static void end_watch(dtm_cuda_comms *comms) {
 
 void dtm_cuda_comms_walk(dtm_rank *rank) {
     dtm_cuda_comms *comms = rank->device->comms;
-    for (size_t c = 0; comms && c < comms->n_channels; c++) comms->channels[c].n_carried = 0;
+    for (size_t i = 0; comms && i < comms->n_channels; i++) {
+        channel *c = &comms->channels[i];
+        c->n_carried = c->waited = 0;
+        c->expected = NULL;
+    }
 }
 
 static bool stamp(dtm_rank *rank, uint32_t instruction, const channel *c, int which, dtm_status *status) {
@@ -748,7 +755,7 @@ static bool keep(dtm_rank *rank, uint32_t instruction, const void *from, void *t
 bool dtm_cuda_collective_start(dtm_rank *rank, uint32_t instruction, const void *from, void *to, dtm_status *status) {
     dtm_cuda_comms *comms = rank->device->comms;
     const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
-    const use *u = comms ? &comms->uses[instruction] : NULL;
+    use *u = comms ? &comms->uses[instruction] : NULL;
     if (dtm_fault(140) && rank->device->rank == 1 && at->collective.kind == DTM_COLLECTIVE_ALL_REDUCE) return true;
     if (!u || !u->channel) return rank->rehearses || keep(rank, instruction, from, to, status);
     channel *c = u->channel;
@@ -760,14 +767,27 @@ bool dtm_cuda_collective_start(dtm_rank *rank, uint32_t instruction, const void 
     if (other && other->channel && other->channel != c && !check(rank, instruction, driver->StreamWaitEvent(c->stream, other->done[0], 0), status))
         return false;
     if (!make_room(rank, instruction, c, u->done[0], status) || !begin_carrying(rank, instruction, c, status)) return false;
+    u->number = c->n_carried;
     int result = start_on(comms->nccl, c, &at->collective, &rank->transfers[instruction], from, to);
     return settle_operation(rank, instruction, c, result, status) && end_carrying(rank, instruction, c, u->done[0], status);
+}
+
+void dtm_cuda_collective_expect(dtm_rank *rank, uint32_t instruction) {
+    dtm_cuda_comms *comms = rank->device->comms;
+    const use *u = comms ? &comms->uses[instruction] : NULL;
+    if (!u || !u->channel || rank->rehearses || u->number <= u->channel->waited) return;
+    if (!u->channel->expected || u->channel->expected->number < u->number) u->channel->expected = u;
 }
 
 bool dtm_cuda_collective_wait(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     dtm_cuda_comms *comms = rank->device->comms;
     const use *u = comms ? &comms->uses[instruction] : NULL;
     if (!u || !u->channel || rank->rehearses) return true;
+    channel *c = u->channel;
+    if (c->waited >= u->number) return true;
+    if (c->expected && c->expected->number > u->number) u = c->expected; /* the stream comes to it later */
+    c->expected = NULL;
+    c->waited = u->number;
     for (size_t f = 0; f < comms->n_flights; f++)
         if (comms->flights[f].done == u->done[0]) drop_flight(comms, f);
     return check(rank, instruction, rank->device->driver->StreamWaitEvent(rank->device->compute, u->done[0], 0), status);

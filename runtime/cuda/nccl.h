@@ -31,7 +31,9 @@ void dtm_cuda_comms_walk(dtm_rank *rank);
 
 /* Starts the collective: from and to hold all parts of all members, packed. It begins when all that compute was given has ended. */
 bool dtm_cuda_collective_start(dtm_rank *rank, uint32_t instruction, const void *from, void *to, dtm_status *status);
-/* Compute goes on when all that was started of it has ended. */
+/* Compute goes on when all that was started of it has ended. What is expected is waited for next, with nothing in between: of those on one
+ * communicator the last is enough. */
+void dtm_cuda_collective_expect(dtm_rank *rank, uint32_t instruction);
 bool dtm_cuda_collective_wait(dtm_rank *rank, uint32_t instruction, dtm_status *status);
 /* The same of a SEND or RECEIVE, for the microbatch under way. */
 bool dtm_cuda_message_start(dtm_rank *rank, uint32_t instruction, dtm_status *status);

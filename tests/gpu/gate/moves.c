@@ -101,7 +101,7 @@ static void test_gather(int a, const char *kernel, format f, int batch, int widt
         for (int i = 0; i < batch * ROWS * width; i++) put(at[t][0], i, i % 17 == 5 ? NAN : drawn(), f);
         for (int64_t i = 0; i < tokens[t]; i++) {
             int id = (int)(draw() >> 16) % VOCABULARY;
-            if (bad && i % 10 == 7) id = i % 20 == 7 ? -1 - (int)i : VOCABULARY + (int)i % 3;
+            if (bad && i % 10 == 7) id = (i % 20 == 7) == (f.digits == 23) ? -1 - (int)i : VOCABULARY + (int)i / 20 % 3;
             ((int *)at[t][1])[i] = id;
             if ((id < 0 || id >= VOCABULARY) && i < least) least = i;
         }

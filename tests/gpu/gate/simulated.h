@@ -15,6 +15,39 @@ enum { ARCHITECTURES = 3, MOST = 16 };
 static dtm_jit *jit;
 static struct sim_module *modules[ARCHITECTURES];
 
+static const char *check_named(int check) { return sim_check_name((enum sim_check)check); }
+
+/* Tries each mistake of gate/meanings in the program, its PTX for one architecture. In the child what it goes on with, else NULL. */
+static inline char *meanings_of(const char *file, const char *name, const char *text) {
+    char path[2048];
+    snprintf(path, sizeof path, "%s/tests/gpu/gate/meanings", root);
+    FILE *in = fopen(path, "r");
+    meaning m;
+    int number = 0, every = atoi(getenv("DTM_KERNEL_MEANINGS")), turn = 0;
+    if (!in) abort();
+    while (next_meaning(in, file, &m)) {
+        if (turn++ % (every > 0 ? every : 1)) continue;
+        char *edited = with_meaning(text, &m);
+        dtm_jit_code *code = NULL;
+        dtm_status status = {0};
+        const dtm_jit_source source = {name, edited, architectures[number++ % ARCHITECTURES]};
+        bool made = edited && dtm_jit_compile(jit, &source, 1, &code, &status);
+        if (!made) printf("%s, %s: %s\n", file, m.what, edited ? status.message : "its text is not there");
+        check(made, __LINE__, "a mutant is made", m.what);
+        free(edited);
+        if (!made) continue;
+        if (meaning_fork(file, &m, check_named)) {
+            char *ptx = strdup(code->ptx);
+            dtm_jit_code_free(code);
+            fclose(in);
+            return ptx;
+        }
+        dtm_jit_code_free(code);
+    }
+    fclose(in);
+    return NULL;
+}
+
 static inline void load(const char *file) {
     char path[300], name[320], error[500];
     dtm_status status = {0};
@@ -37,15 +70,18 @@ static inline void load(const char *file) {
             exit(1);
         }
     }
-    const char *wanted = getenv("DTM_KERNEL_MUTANTS"), *colon = wanted ? strchr(wanted, ':') : NULL;
-    int of = colon ? atoi(colon + 1) % ARCHITECTURES : 0;
-    char *mutant = wanted && *wanted ? mutants_of(file, codes[of]->ptx, atoi(wanted) > 0 ? atoi(wanted) : 1) : NULL;
+    int step = 1, of = 0, first = 0;
+    const char *wanted = getenv("DTM_KERNEL_MUTANTS"), *only = getenv("DTM_KERNEL_PROGRAM");
+    bool mutated = !only || !strcmp(only, file);
+    char *mutant = NULL;
+    if (mutated && wanted && sscanf(wanted, "%d:%d:%d", &step, &of, &first) >= 1 && step > 0) mutant = mutants_of(file, codes[of % ARCHITECTURES]->ptx, step, first);
+    if (!mutant && mutated && getenv("DTM_KERNEL_MEANINGS")) mutant = meanings_of(file, name, text);
     for (int a = 0; a < ARCHITECTURES; a++) {
         dtm_jit_code_free(codes[a]);
         if (!mutant) continue;
         sim_module_free(modules[a]);
         modules[a] = sim_module_load(mutant, strlen(mutant), error, sizeof error);
-        if (!modules[a]) _exit(MUTANT_NUMBERS); /* refused */
+        if (!modules[a]) _exit(MUTANT_REFUSED);
     }
     free(mutant);
     free(text);

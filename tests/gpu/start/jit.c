@@ -1,6 +1,6 @@
 /* Tests of compilation and of its cache: jit STANDINS FOLDER. NVRTC is a stand-in (standin_nvrtc.c) whose compilations are
  * counted; FOLDER is emptied and used. */
-#include "runtime/cuda/jit.h"
+#include "runtime/cuda/jit_entry.h"
 #include "runtime/test_check.h"
 
 #include <dirent.h>
@@ -154,6 +154,16 @@ static void test_key(void) {
     other.name = "/dtm/a.cus", other.text = "ome source"; /* the same bytes one after the other */
     CHECK(compile_once(&other, NULL, NULL) == 1);
     CHECK(compile_once(&source, NULL, NULL) == 0);
+    const dtm_cuda_library *nvrtc = dtm_cuda_describe(cuda, DTM_LIBNVRTC);
+    static const char *const options[] = {"-std=c++17", "--fmad=true", "-lineinfo"}, *const turned[] = {"--fmad=true", "-std=c++17", "-lineinfo"};
+    dtm_jit_identity identity[4];
+    CHECK(dtm_jit_identify(&source, nvrtc, &identity[0]) && dtm_jit_identify_with(&source, options, 3, nvrtc, &identity[1]));
+    CHECK(dtm_jit_identify_with(&source, turned, 3, nvrtc, &identity[2]) && dtm_jit_identify_with(&source, options, 2, nvrtc, &identity[3]));
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++) {
+            CHECK(memcmp(identity[i].key, identity[j].key, sizeof identity[i].key) != 0);
+            CHECK(memcmp(identity[i].what, identity[j].what, sizeof identity[i].what) != 0);
+        }
     dtm_cuda *own = cuda;
     /* Another build-id; none; another version, and none. */
     static const char *const others[] = {"jit_rebuilt", "jit_unnamed", "jit_unnamed_newer"};
