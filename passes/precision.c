@@ -13,11 +13,11 @@
  *
  *   - weights, states and what the update computes: it reads gradients of weights, which are added up in f32, over copies of a
  *     repeat, microbatches and ranks;
- *   - sums, means and maxima, losses, and what goes with them (the log of the sum of exp): they have few elements, and go into long
+ *   - sums and means, losses, and what goes with them (the log of the sum of exp): they have few elements, and go into long
  *     sums; scalars;
  *   - what the program itself casts, weights whose dtype it says (`weight route : f32[D, E]`), and products with such a weight.
  *
- * What moves elements keeps their type. */
+ * What moves elements keeps their type, and so does a maximum, which is one of them. */
 #include "ir/fault.h"
 #include "ir/storage.h"
 #include "passes/passes.h"
@@ -111,7 +111,7 @@ static bool wants(const chooser *c, const dtm_op_data *op, uint32_t k) {
 /* Of what moves elements: their type. */
 static void follow(chooser *c, const dtm_op_data *op) {
     dtm_type types[4];
-    bool moves = op->n_results && op->n_operands && !dtm_computes(op->kind) && op->kind != DTM_OP_FILL && op->kind != DTM_OP_CAST && op->kind != DTM_OP_CARRY && !op->body;
+    bool moves = op->n_results && op->n_operands && (!dtm_computes(op->kind) || op->kind == DTM_OP_REDUCE_MAX) && op->kind != DTM_OP_FILL && op->kind != DTM_OP_CAST && op->kind != DTM_OP_CARRY && !op->body;
     if (!moves || !is_float(c, op->results[0])) return;
     if (dtm_infer(c->module, op->kind, op->operands, op->n_operands, &op->attributes, op->span, types))
         set_dtype(c, op->results[0], (dtm_dtype)dtm_type_get(c->module, types[0])->dtype);
