@@ -553,6 +553,14 @@ static const stage_home *read_home(const stages *s, dtm_value value) {
     return s->gathered[value] ? &s->target[value] : &s->home[value];
 }
 
+/* Whether all operands are on every rank by now: so may be what is made of them, and a state that it is the next value of, as whether a
+ * step is skipped, which ranks without a weight have to know too. */
+static bool read_everywhere(const stages *s, const dtm_op_data *op) {
+    for (uint32_t i = 0; i < op->n_operands; i++)
+        if (def_of(s, op->operands[i]) && read_home(s, op->operands[i])->kind != HOME_ALL) return false;
+    return true;
+}
+
 static void find_targets(stages *s) {
     for (dtm_op op = 1; op < s->n_ops; op++) {
         const dtm_op_data *data = get(s, op);
@@ -637,6 +645,7 @@ static void home_of_op(stages *s, dtm_op op) {
         for (uint32_t i = 0; i < data->n_operands; i++) /* another reader may have wanted it elsewhere too */
             if (!weight && !everywhere && def_of(s, data->operands[i]) && read_home(s, data->operands[i])->kind == HOME_SET)
                 home = *read_home(s, data->operands[i]);
+        if (!weight && !everywhere && read_everywhere(s, data)) home = all;
     }
     for (uint32_t i = 0; i < data->n_results; i++) s->home[data->results[i]] = home;
 }
