@@ -15,8 +15,8 @@ DTM_DEVICE void dtm_turn(dtm_u64 turns, float *cosine, float *sine) {
     dtm_u64 quarters = (turns + (1ull << 61)) >> 62;
     float x = (float)(dtm_i64)(turns - (quarters << 62)) * 3.4061215800865545e-19f; /* 2 pi / 2^64 */
     float z = x * x;
-    float s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * x + x;
-    float c = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.f;
+    float s = fmaf(fmaf(fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f), z, -1.6666654611e-1f) * z, x, x);
+    float c = fmaf(fmaf(fmaf(2.443315711809948e-5f, z, -1.388731625493765e-3f), z, 4.166664568298827e-2f) * z, z, fmaf(-0.5f, z, 1.f));
     float u = quarters & 1 ? s : c, v = quarters & 1 ? c : s;
     *cosine = (quarters + 1) & 2 ? -u : u;
     *sine = quarters & 2 ? -v : v;

@@ -16,7 +16,9 @@
 
 enum { ENTRY_FORMAT = 1, RUNTIME_ABI = 1 }; /* both are in the key */
 
-const char *const dtm_jit_compile_options[DTM_JIT_COMPILE_OPTIONS] = {"-std=c++17", "--fmad=true", "-lineinfo", "--ptxas-options=-v"};
+/* Without --fmad=false NVRTC joins a product and a sum where it likes, other ones in other kernels: what ranks hold alike, but compute
+ * in kernels of other company, would differ in bits. Where templates mean one rounding they say fmaf. */
+const char *const dtm_jit_compile_options[DTM_JIT_COMPILE_OPTIONS] = {"-std=c++17", "--fmad=false", "-lineinfo", "--ptxas-options=-v"};
 
 /* ---- identity ---- */
 
