@@ -269,11 +269,6 @@ void dtm_device_close(dtm_rank *rank) {
 
 /* ---- for the log ---- */
 
-void dtm_device_products_name(dtm_device *device, char out[64]) {
-    bool by_library = dtm_device_asks_library(device);
-    snprintf(out, 64, by_library ? "cuBLASLt %s" : "dtm's own kernel", by_library ? dtm_cuda_describe(device->cuda, DTM_LIBCUBLASLT)->shown : "");
-}
-
 static void put_text(dtm_json_writer *w, const char *key, const char *text) {
     dtm_json_key(w, key);
     dtm_json_string(w, text);

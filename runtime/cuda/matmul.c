@@ -294,6 +294,27 @@ static bool exchange(dtm_rank *rank, dtm_status *status) {
     return ok;
 }
 
+/* The name that the lowest rank gives of those that ask the library, else of rank 0: files of weights say it, and their ranks must not
+ * differ in a byte of what they take a file's head to be. */
+static bool agree_on_name(dtm_rank *rank, dtm_status *status) {
+    dtm_device_products *p = rank->device->products;
+    int ranks = dtm_comm_size(rank->comm), from = 0;
+    struct {
+        int asks;
+        char name[sizeof p->name];
+    } mine = {p->lt != NULL, "dtm's own kernel"}, *all = calloc((size_t)ranks, sizeof *all);
+    int64_t *bytes = calloc((size_t)ranks, sizeof *bytes);
+    if (!all || !bytes) dtm_status_fail(status, "out of memory for the names of %d ranks' products", ranks);
+    if (p->lt) snprintf(mine.name, sizeof mine.name, "cuBLASLt %.50s", dtm_cuda_describe(rank->device->cuda, DTM_LIBCUBLASLT)->shown);
+    bool ok = dtm_comm_agree(rank->comm, status);
+    for (int r = 0; ok && r < ranks; r++) bytes[r] = sizeof mine;
+    ok = ok && dtm_all_gather(dtm_comm_world(rank->comm), DTM_ALGORITHM_RING, &mine, all, bytes, status);
+    while (ok && from < ranks && !all[from].asks) from++;
+    if (ok) memcpy(p->name, all[from < ranks ? from : 0].name, sizeof p->name);
+    free(all), free(bytes);
+    return ok;
+}
+
 static void say_generated(const dtm_rank *rank) {
     const dtm_device_products *p = rank->device->products;
     size_t without = 0;
@@ -305,17 +326,17 @@ static void say_generated(const dtm_rank *rank) {
 bool dtm_device_products_load(dtm_rank *rank, dtm_status *status) {
     dtm_device_products *p = rank->device->products;
     if (p->lt && add_choices(rank, status) && rank->options->tune) dtm_products_tune(rank, status);
-    if (!dtm_comm_agree(rank->comm, status) || !exchange(rank, status)) return false;
+    if (!dtm_comm_agree(rank->comm, status) || !exchange(rank, status) || !agree_on_name(rank, status)) return false;
     if (p->lt) say_generated(rank);
     return !p->lt || !rank->options->tune || dtm_products_keep(rank, status);
 }
 
 bool dtm_device_asks_library(const dtm_device *device) { return device->products && device->products->lt; }
 
+void dtm_device_products_name(dtm_device *device, char out[64]) { memcpy(out, device->products->name, sizeof device->products->name); }
+
 void dtm_device_choices(dtm_device *device, char out[96]) {
-    char name[64];
-    dtm_device_products_name(device, name);
-    snprintf(out, 96, "%s, algorithms %s", name, device->products->digest);
+    snprintf(out, 96, "%s, algorithms %s", device->products->name, device->products->digest);
 }
 
 void dtm_device_products_free(dtm_device *device) {

@@ -42,6 +42,7 @@ struct dtm_device_products {
     size_t n_choices, cap_choices;
     int64_t workspace, workspace_bytes; /* offset in the device's memory */
     char digest[17];                    /* of the choices of all ranks */
+    char name[64];                      /* what multiplies, the same on all ranks: a stage may have no product */
 };
 
 /* One call: C = A B, or C += A B. */
