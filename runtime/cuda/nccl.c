@@ -26,6 +26,7 @@ typedef struct channel {
     dtm_cu_stream stream;
     char name[64];
     int blocks;
+    bool has_room; /* its blocks are left to it alone */
     int *ranks, n_ranks; /* of the world */
     carried *carried;
     uint64_t *calls; /* of a rehearsal: what each is, for the others to compare */
@@ -363,17 +364,51 @@ static int blocks_of(const dtm_device *device, int most) {
     return blocks < 1 ? 1 : blocks > most ? most : blocks;
 }
 
+/* A group has a channel for each of the plan's streams on which it has something under way: ranks of other stages start what they share
+ * in one order on each stream, but one may begin with one stream, another with another. What is waited for at once goes with stream 0. */
+static size_t lane_of(const dtm_plan_instruction *at) { return at->records ? at->stream : 0; }
+
+static bool is_of(const dtm_axes_group *group, const dtm_plan_collective *c) {
+    const dtm_plan_list *a = &group->members, *b = &c->members;
+    return group->axes == c->axes && a->count == b->count && (!a->count || memcmp(a->items, b->items, a->count * sizeof *a->items) == 0);
+}
+
+static bool uses_lane(const dtm_plan *plan, const dtm_axes_group *group, size_t lane) {
+    for (uint32_t i = 0; i < plan->n_instructions; i++) {
+        const dtm_plan_instruction *at = &plan->instructions[i];
+        if (at->kind == DTM_PLAN_COLLECTIVE && lane_of(at) == lane && is_of(group, &at->collective)) return true;
+    }
+    return false;
+}
+
+static bool is_used(const dtm_rank *rank, const dtm_axes_group *group, size_t lane) {
+    bool used = !rank->plan->n_stages && uses_lane(rank->plan, group, lane);
+    for (uint32_t s = 0; s < rank->plan->n_stages; s++) used = used || uses_lane(rank->plan->stages[s], group, lane);
+    return used;
+}
+
+/* Sums along a pipeline are under way in any order on different ranks, as messages are: their blocks are left to them too. */
+static bool make_channel(dtm_rank *rank, const dtm_group *group, size_t lane, channel **out, dtm_status *status) {
+    bool takes_part = group && dtm_group_members(group) > 1;
+    int blocks = blocks_of(rank->device, lane ? MOST_MESSAGE_BLOCKS : MOST_BLOCKS);
+    char name[64], of_lane[32] = "";
+    if (lane) snprintf(of_lane, sizeof of_lane, ", stream %zu", lane);
+    snprintf(name, sizeof name, "%.30s%s", takes_part ? dtm_group_name(group) : "others", of_lane);
+    bool ok = split(rank, name, takes_part ? dtm_group_rank(group, 0) : DTM_NCCL_NO_COLOR, takes_part ? dtm_group_index(group) : 0, blocks, out, status);
+    for (int m = 0; ok && takes_part && m < dtm_group_members(group); m++) ok = add_rank(*out, dtm_group_rank(group, m), status);
+    if (ok && takes_part && lane) {
+        (*out)->has_room = true;
+        rank->device->comms->blocks -= blocks;
+    }
+    return ok;
+}
+
 /* Where two groups have ranks in common those make them one after another, in the order of groups.c, on all ranks. */
 static bool make_groups(dtm_rank *rank, channel **of_group, dtm_status *status) {
-    int blocks = blocks_of(rank->device, MOST_BLOCKS);
     bool ok = true;
-    for (size_t g = 0; ok && g < rank->n_groups; g++) {
-        const dtm_group *group = rank->groups[g].group;
-        bool takes_part = group && dtm_group_members(group) > 1;
-        ok = split(rank, takes_part ? dtm_group_name(group) : "others", takes_part ? dtm_group_rank(group, 0) : DTM_NCCL_NO_COLOR,
-                   takes_part ? dtm_group_index(group) : 0, blocks, &of_group[g], status);
-        for (int m = 0; ok && takes_part && m < dtm_group_members(group); m++) ok = add_rank(of_group[g], dtm_group_rank(group, m), status);
-    }
+    for (size_t g = 0; ok && g < rank->n_groups; g++)
+        for (size_t lane = 0; ok && lane < DTM_STREAMS; lane++)
+            if (is_used(rank, &rank->groups[g], lane)) ok = make_channel(rank, rank->groups[g].group, lane, &of_group[g * DTM_STREAMS + lane], status);
     return ok;
 }
 
@@ -435,9 +470,9 @@ static bool make_events(dtm_rank *rank, use *u, size_t count, dtm_status *status
     return ok;
 }
 
-static channel *channel_of(const dtm_rank *rank, channel *const *of_group, const dtm_group *group) {
+static channel *channel_of(const dtm_rank *rank, channel *const *of_group, const dtm_group *group, size_t lane) {
     for (size_t g = 0; g < rank->n_groups; g++)
-        if (rank->groups[g].group == group) return of_group[g];
+        if (rank->groups[g].group == group) return of_group[g * DTM_STREAMS + lane];
     return NULL;
 }
 
@@ -454,7 +489,7 @@ static bool make_uses(dtm_rank *rank, channel *const *of_group, dtm_status *stat
         use *u = &comms->uses[i];
         bool sends = at->kind == DTM_PLAN_SEND;
         if (at->kind == DTM_PLAN_COLLECTIVE) {
-            u->channel = channel_of(rank, of_group, rank->transfers[i].group);
+            u->channel = channel_of(rank, of_group, rank->transfers[i].group, lane_of(at));
             ok = !u->channel || make_events(rank, u, 1, status);
         } else if (sends || at->kind == DTM_PLAN_RECEIVE) {
             uint32_t peer = at->message.peer;
@@ -527,7 +562,8 @@ static bool rehearse(dtm_rank *rank, channel *const *of_group, dtm_status *statu
     dtm_rank_rehearse(rank, status);
     if (!dtm_comm_agree(rank->comm, status)) return false;
     for (size_t g = 0; g < rank->n_groups; g++)
-        if (of_group[g]) compare_in_group(rank, rank->groups[g].group, of_group[g], &found);
+        for (size_t lane = 0; lane < DTM_STREAMS; lane++)
+            if (of_group[g * DTM_STREAMS + lane]) compare_in_group(rank, rank->groups[g].group, of_group[g * DTM_STREAMS + lane], &found);
     for (size_t l = 0; l < comms->n_links; l++) {
         const way *at = &comms->links[l];
         bool sends = at->channel && rank->coordinates[rank->plan->stage_axis] == at->from;
@@ -549,10 +585,11 @@ bool dtm_cuda_comms_open(dtm_rank *rank, dtm_status *status) {
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     pthread_mutex_unlock(&watched_lock);
     ok = ok && list_links(rank, status);
-    channel **of_group = calloc(rank->n_groups + 1, sizeof(channel *));
-    if (ok) comms->channels = calloc(rank->n_groups + comms->n_links + 1, sizeof *comms->channels);
+    size_t most = rank->n_groups * DTM_STREAMS + (ok ? comms->n_links : 0) + 1;
+    channel **of_group = calloc(most, sizeof(channel *)); /* by group, and then by lane */
+    if (ok) comms->channels = calloc(most, sizeof *comms->channels);
     if (ok && (!of_group || !comms->channels)) dtm_status_fail(status, "out of memory for communicators");
-    if (ok && comms->channels) make_stamps(rank, rank->n_groups + comms->n_links + 1, status);
+    if (ok && comms->channels) make_stamps(rank, most, status);
     if (comms) comms->rank = device->rank;
     if (comms) comms->blocks = device->multiprocessors - device->multiprocessors / SHARE;
     ok = dtm_comm_agree(rank->comm, status) && make_world(rank, status) && make_groups(rank, of_group, status) && make_links(rank, status);
@@ -667,13 +704,13 @@ static bool make_room(dtm_rank *rank, uint32_t instruction, const channel *c, dt
             under_way += comms->flights[f].blocks;
         }
     }
-    while (ok && comms->n_flights && under_way + blocks > comms->blocks) {
+    while (ok && !c->has_room && comms->n_flights && under_way + blocks > comms->blocks) {
         ok = check(rank, instruction, rank->device->driver->StreamWaitEvent(c->stream, comms->flights[0].done, 0), status);
         under_way -= comms->flights[0].blocks;
         if (comms->flights[0].blocks > blocks) blocks = comms->flights[0].blocks;
         drop_flight(comms, 0);
     }
-    comms->flights[comms->n_flights++] = (flight){c, done, blocks};
+    if (!c->has_room) comms->flights[comms->n_flights++] = (flight){c, done, blocks};
     return ok;
 }
 
