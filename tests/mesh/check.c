@@ -16,7 +16,8 @@ const char *verdict_text(verdict v) {
         "good", "the one-rank program does not compile", "the one-rank program does not run",
         "the one-rank program computes something else than the interpreter", "the placed program does not compile",
         "the placed program does not run", "the law of the mesh does not hold", "two runs differ in their bits",
-        "a dump taken up again differs", "there is not as much memory as is needed at least"};
+        "a dump taken up again differs", "there is not as much memory as is needed at least",
+        "there is no NVRTC"};
     return texts[v];
 }
 
@@ -56,16 +57,44 @@ static void write_placed(const checker *c, const program *p, int64_t memory) {
 }
 
 static bool build(const checker *c, const char *name) {
-    return command(c, "timeout -k 1 120 %s build --draft %s.dtm -o %s.program", c->dtmc, name, name);
+    return command(c, "timeout -k 1 120 %s build %s %s.dtm -o %s.program", c->dtmc, c->cuda ? "--target cuda" : "--draft", name, name);
 }
 
-/* Leaves log.jsonl, grads and weights in the folder `into`. late: every message is. */
-static bool train(const checker *c, const char *launcher, const char *name, const char *into, bool late) {
+static char *read_log(const checker *c) {
+    FILE *file = fopen(in_folder(c, "log"), "r");
+    if (!file) return NULL;
+    size_t capacity = 1 << 20, length;
+    char *text = malloc(capacity);
+    if (!text) exit(2);
+    length = fread(text, 1, capacity - 1, file);
+    text[length] = 0;
+    fclose(file);
+    return text;
+}
+
+typedef enum manner {
+    WATCHED, /* gradients are saved, replicas compared */
+    LATE,    /* every message is late */
+    APART,   /* on GPUs: nothing is read on the way, so that steps are graphs; in another order of what is not ordered */
+} manner;
+
+/* Leaves log.jsonl, weights and, if it is watched, grads in the folder `into`. */
+static bool train(const checker *c, const char *launcher, const char *name, const char *into, manner manner) {
+    static const char *const flags[] = {"--check-replicas --save-grads grads.safetensors",
+                                        "--check-replicas --save-grads grads.safetensors --disturb 1", ""};
     return command(c,
-                   "rm -rf %s && mkdir %s && cd %s && timeout -k 1 60 %s ../%s.program train --threads 1 --seed %d --quiet "
-                   "--check-replicas --data ../data.safetensors --steps %d --log log.jsonl "
-                   "--save-grads grads.safetensors --save-weights weights.safetensors %s%s",
-                   into, into, into, launcher, name, RUN_SEED, DATA_STEPS, *launcher ? "" : "--local", late ? " --disturb 1" : "");
+                   "rm -rf %s && mkdir %s && cd %s && %s timeout -k 1 %d %s ../%s.program train --threads 1 --seed %d --quiet "
+                   "--data ../data.safetensors --steps %d --log log.jsonl --save-weights weights.safetensors %s %s %s",
+                   into, into, into, manner == APART ? "DTM_SIM_SEED=2" : "", c->cuda ? 500 : 60, launcher, name, RUN_SEED, DATA_STEPS,
+                   flags[manner], c->cuda ? c->cuda : "", *launcher ? "" : "--local");
+}
+
+/* Whether the only complaint of a run is that there is nothing to compile kernels by. */
+static bool lacks_compiler(const checker *c) {
+    char *log = c->cuda ? read_log(c) : NULL;
+    bool lacks = log && strstr(log, "libnvrtc is missing");
+    free(log);
+    return lacks;
 }
 
 /* Interprets the one-rank program into the folder, which is made. */
@@ -101,7 +130,7 @@ verdict check_one(checker *c, const program *p) {
     if (!program_write_data(p, DATA_SEED, in_folder(c, "data.safetensors"))) exit(2);
     if (!interpret_one(c, "oracle", c->validate, 0)) return ONE_REFUSED;
     if (!c->builds) return GOOD;
-    if (!build(c, "one") || !train(c, "", "one", "one", false)) return ONE_FAILED;
+    if (!build(c, "one") || !train(c, "", "one", "one", WATCHED)) return lacks_compiler(c) ? NO_COMPILER : ONE_FAILED;
     return agree(c, "oracle", "one") ? GOOD : ONE_DIFFERS;
 }
 
@@ -111,18 +140,6 @@ static bool same_text(const checker *c) {
                    "%s ir placed.dtm --after memory >whole && for p in canonicalize autodiff shard partition schedule fuse; do "
                    "%s ir placed.dtm --after $p >dump && %s ir dump --from $p --after memory | cmp - whole || exit 1; done",
                    c->dtmc, c->dtmc, c->dtmc);
-}
-
-static char *read_log(const checker *c) {
-    FILE *file = fopen(in_folder(c, "log"), "r");
-    if (!file) return NULL;
-    size_t capacity = 1 << 20, length;
-    char *text = malloc(capacity);
-    if (!text) exit(2);
-    length = fread(text, 1, capacity - 1, file);
-    text[length] = 0;
-    fclose(file);
-    return text;
 }
 
 /* Whether the only complaint is of too little memory. */
@@ -160,16 +177,16 @@ verdict check_placed(checker *c, const program *p, extras extras) {
     if (!compiled_check(&options)) return memory && lacks_room(c) ? NO_ROOM : PLACED_REFUSED;
     if (extras.again && !same_text(c)) return TEXT_DIFFERS;
     if (!c->builds) return GOOD;
-    if (!build(c, "placed") || !train(c, "", "placed", "placed", false)) return PLACED_FAILED;
+    if (!build(c, "placed") || !train(c, "", "placed", "placed", WATCHED)) return PLACED_FAILED;
     if (!agree(c, "one", "placed") || !agree(c, "oracle", "placed")) return DIFFERS;
-    if (extras.again) {
-        if (!train(c, "", "placed", "again", p->ranks > 1)) return PLACED_FAILED;
+    if (extras.again || c->cuda) {
+        if (!train(c, "", "placed", "again", c->cuda ? APART : p->ranks > 1 ? LATE : WATCHED)) return PLACED_FAILED;
         if (!command(c, "%s bits placed again", c->compare)) return BITS_DIFFER;
     }
     if (extras.mpi && c->mpirun) {
         char launcher[600];
         snprintf(launcher, sizeof launcher, "sh %s %d", c->mpirun, p->ranks);
-        if (!train(c, launcher, "placed", "mpi", false)) return PLACED_FAILED;
+        if (!train(c, launcher, "placed", "mpi", WATCHED)) return PLACED_FAILED;
         if (!command(c, "%s bits placed mpi", c->compare)) return BITS_DIFFER;
     }
     return GOOD;

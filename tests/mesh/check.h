@@ -17,10 +17,12 @@ typedef enum verdict {
     BITS_DIFFER,    /* two runs of the same executable differ */
     TEXT_DIFFERS,   /* print, parse, print; or the plan of a dump taken up again */
     NO_ROOM,        /* with less memory than it would take there is no choice of splits, or no timeline (E0412, E0907) */
+    NO_COMPILER,    /* --cuda: there is no NVRTC */
 } verdict;
 
 typedef struct checker {
     const char *dtmc, *compare, *mpirun; /* absolute paths; mpirun: tests/mpirun, or NULL */
+    const char *cuda;                    /* executables are for GPUs, and run with these flags beside; or NULL */
     char folder[256];                    /* where everything is built, of this process alone */
     bool validate;                       /* interpret before and after every pass */
     bool builds;                         /* executables too */
@@ -29,7 +31,7 @@ typedef struct checker {
 
 /* What a pair is checked for beside the law. */
 typedef struct extras {
-    bool again; /* a second run has the same bits, a dump taken up again the same plan */
+    bool again; /* a second run has the same bits, a dump taken up again the same plan; on GPUs every pair runs again */
     bool mpi;   /* a run by mpirun has the same bits */
 } extras;
 

@@ -546,13 +546,13 @@ static void write_machine(draws *d, program *p) {
 
 /* The pipeline is drawn last, so that all else is as it would be without. Its axis is any of the mesh; where microbatches were
  * drawn, they are its rounds. */
-static void write_placement(draws *d, program *p) {
+static void write_placement(draws *d, int most_ranks, program *p) {
     static const char *const names[] = {"tp", "dp", "cp"};
     int axes = draw_between(d, 1, 3), sizes[3];
     char rules[sizeof p->placement], mesh[200] = "";
     p->ranks = 1;
     for (int i = 0; i < axes; i++) {
-        int most = 8 / p->ranks < 4 ? 8 / p->ranks : 4;
+        int most = most_ranks / p->ranks < 4 ? most_ranks / p->ranks : 4;
         static const int likely[] = {2, 1, 3, 4};
         sizes[i] = likely[draw(d, 4)];
         if (sizes[i] > most) sizes[i] = most;
@@ -562,7 +562,7 @@ static void write_placement(draws *d, program *p) {
     int microbatches = draw_chance(d, 30) ? draw_between(d, 1, p->B + 1) : 0;
     if (draw_chance(d, 25)) write_keep(d, p, names, axes);
     int stages = draw_chance(d, 40) ? draw_between(d, 1, 4) : 0, at = -1;
-    if (stages > 8 / p->ranks) stages = 8 / p->ranks;
+    if (stages > most_ranks / p->ranks) stages = most_ranks / p->ranks;
     p->ranks *= stages ? stages : 1;
     if (microbatches) put(p->placement, sizeof p->placement, "    microbatches %d\n", microbatches);
     if (stages) {
@@ -585,9 +585,9 @@ void program_draw_model(draws *d, program *out) {
     write_model(d, out);
 }
 
-void program_draw_placement(draws *d, program *out) {
+void program_draw_placement(draws *d, int most_ranks, program *out) {
     out->placement[0] = 0;
-    write_placement(d, out);
+    write_placement(d, most_ranks, out);
     write_machine(d, out);
 }
 

@@ -28,9 +28,9 @@ typedef struct program {
     int ranks;
 } program;
 
-/* The model of one record of draws, and a placement of it of another. */
+/* The model of one record of draws, and a placement of it of another, on that many ranks at most: 8 or fewer. */
 void program_draw_model(draws *d, program *out);
-void program_draw_placement(draws *d, program *out);
+void program_draw_placement(draws *d, int most_ranks, program *out);
 /* Mesh, parallel and the machine, with so many bytes of memory; 0: without a bound. */
 void program_print_placement(const program *p, int64_t memory, FILE *out);
 /* Writes `tokens`, `targets`, .. of DATA_STEPS steps; false on failure. */
