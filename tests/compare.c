@@ -1,7 +1,7 @@
 /* Compares what a run of an executable left behind with what is right.
  *
  *     compare golden CASE RUN [--noise NAME]   RUN against CASE/expected.json, grads.safetensors, after.safetensors
- *     compare runs RUN RUN [--noise NAME] [--exact RUN --rounded RUN..]
+ *     compare runs RUN RUN [--noise NAME] [--exact RUN --rounded RUN.. [--halves]]
  *                                              two runs of one program, on whatever meshes: the law of the mesh
  *     compare bits RUN RUN                     the same run twice: equal in every bit
  *
@@ -14,6 +14,9 @@
  * --exact names what the program computes in double precision, and --rounded, several times, the same with every value
  * rounded up or down to a float by lot. Where those differ much, the program is ill conditioned, and any order of its
  * sums is as right as another: a few times their difference is allowed beside the tolerances.
+ *
+ * With --halves the roundings are those of values in bf16 or f16, as both runs that are compared have them: three times what they do is allowed,
+ * to a loss or norm the most that they do in any step.
  *
  * The tolerances are those of tests/golden. Every comparison is written so that NaN fails it. */
 #include "runtime/json.h"
@@ -41,7 +44,9 @@ static int faults, files;
 static const double cancelled_units = 2;
 static double cancelled;
 /* How much more than values rounded to floats a sum of floats may be off: each of its additions rounds. */
-static const double rounding_factor = 8;
+static double rounding_factor = 8;
+static const double halves_factor = 3; /* of a run that has other roundings to halves, as many and as large */
+static bool of_halves;
 static const char *exact_run, *rounded_runs[MAX_ROUNDED];
 static int n_rounded;
 
@@ -166,6 +171,10 @@ static series rounding_of_series(int steps) {
             most.norm[i] = fmax(most.norm[i], rounding_factor * fabs(rounded.norm[i] - exactly.norm[i]));
         }
         free_series(&rounded);
+    }
+    for (int i = 0; of_halves && i < 2 * steps; i++) {
+        most.loss[i % steps] = fmax(most.loss[i % steps], most.loss[(i + 1) % steps]);
+        most.norm[i % steps] = fmax(most.norm[i % steps], most.norm[(i + 1) % steps]);
     }
     free_series(&exactly);
     return most;
@@ -347,6 +356,7 @@ int main(int argc, char **argv) {
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--noise") == 0 && i + 1 < argc && n_noise < MAX_NOISE) noise[n_noise++] = argv[++i];
         else if (strcmp(argv[i], "--exact") == 0 && i + 1 < argc) exact_run = argv[++i];
+        else if (strcmp(argv[i], "--halves") == 0) of_halves = true, rounding_factor = halves_factor;
         else if (strcmp(argv[i], "--rounded") == 0 && i + 1 < argc && n_rounded < MAX_ROUNDED)
             rounded_runs[n_rounded++] = argv[++i];
         else if (count < 2) folders[count++] = argv[i];
@@ -357,7 +367,7 @@ int main(int argc, char **argv) {
     of_two_runs = argc > 1 && strcmp(argv[1], "runs") == 0;
     if (count != 2 || (n_rounded > 0) != (exact_run != NULL) || !(golden || exact || strcmp(argv[1], "runs") == 0)) {
         fprintf(stderr, "usage: compare golden CASE RUN | runs RUN RUN | bits RUN RUN  [--noise NAME].. "
-                        "[--exact RUN --rounded RUN..]\n");
+                        "[--exact RUN --rounded RUN.. [--halves]]\n");
         return 2;
     }
     if (golden) compare_folders(folders[1], folders[0], true);

@@ -1,10 +1,11 @@
 /* What the interpreter says of a program, in the files that a run of its executable leaves: so that `compare` can judge
  * a run by them.
  *
- *     oracle PROGRAM FOLDER STEPS SEED
+ *     oracle PROGRAM FOLDER STEPS SEED [--rounds]
  *
  * writes random inputs to FOLDER/data.safetensors, and to FOLDER/oracle/ log.jsonl, grads.safetensors (of the last step)
- * and weights.safetensors, as the program on one rank gives them in double precision. */
+ * and weights.safetensors, as the program on one rank gives them in double precision. With --rounds that is of the program as it is after
+ * `precision`, its values in halves rounded, and FOLDER/exact/ has the same without a rounding. */
 #include "frontend/check.h"
 #include "kernels/cpu/random.h"
 #include "passes/interpret.h"
@@ -126,12 +127,26 @@ static void write_log(const dtm_interpretation *run, const char *path) {
     if (fclose(file)) fail(path, "cannot be written");
 }
 
+static bool interpret(const dtm_module *module, inputs *in, uint64_t seed, bool rounds, const char *into) {
+    int64_t steps = in->tensors[0].shape[0];
+    dtm_interpret_options options = {.steps = steps, .seed = seed, .provide = provide, .provide_state = in, .rounds = rounds};
+    dtm_interpretation *run = dtm_interpret(module, &options);
+    if (!run) return false;
+    mkdir(into, 0777);
+    write_log(run, path_in(module->arena, into, "log.jsonl"));
+    write_results(module->arena, &run->gradients, steps, path_in(module->arena, into, "grads.safetensors"));
+    write_results(module->arena, &run->weights, steps, path_in(module->arena, into, "weights.safetensors"));
+    dtm_interpretation_destroy(run);
+    return true;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 5) fail("usage", "oracle PROGRAM FOLDER STEPS SEED");
+    bool rounds = argc == 6 && strcmp(argv[5], "--rounds") == 0;
+    if (argc != 5 && !rounds) fail("usage", "oracle PROGRAM FOLDER STEPS SEED [--rounds]");
     int64_t steps = atoll(argv[3]);
     dtm_context *context = dtm_context_create();
     dtm_module *module = dtm_check(context, argv[1], &(dtm_check_options){.mesh = "one=1"});
-    if (!module || !dtm_pipeline_run(module, &(dtm_pipeline_options){.until = "autodiff"})) {
+    if (!module || !dtm_pipeline_run(module, &(dtm_pipeline_options){.until = rounds ? "precision" : "autodiff"})) {
         dtm_diagnostics_print(context, stderr, false);
         return 1;
     }
@@ -139,17 +154,12 @@ int main(int argc, char **argv) {
     for (int i = 0; i < MOST; i++) in.tensors[i].shape[0] = steps;
     dtm_walk(module, add_input, &in);
     write_tensors(path_in(module->arena, argv[2], "data.safetensors"), in.tensors, in.data, in.count);
-    dtm_interpret_options options = {.steps = steps, .seed = strtoull(argv[4], NULL, 10), .provide = provide, .provide_state = &in};
-    dtm_interpretation *run = dtm_interpret(module, &options);
-    if (!run) {
+    uint64_t seed = strtoull(argv[4], NULL, 10);
+    if (!interpret(module, &in, seed, rounds, path_in(module->arena, argv[2], "oracle")) ||
+        (rounds && !interpret(module, &in, seed, false, path_in(module->arena, argv[2], "exact")))) {
         dtm_diagnostics_print(context, stderr, false);
         return 1;
     }
-    mkdir(path_in(module->arena, argv[2], "oracle"), 0777);
-    write_log(run, path_in(module->arena, argv[2], "oracle/log.jsonl"));
-    write_results(module->arena, &run->gradients, steps, path_in(module->arena, argv[2], "oracle/grads.safetensors"));
-    write_results(module->arena, &run->weights, steps, path_in(module->arena, argv[2], "oracle/weights.safetensors"));
-    dtm_interpretation_destroy(run);
     dtm_module_destroy(module);
     dtm_context_destroy(context);
     return 0;
