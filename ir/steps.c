@@ -95,9 +95,10 @@ static bool take_term(terms *t, dtm_value value) {
     return false;
 }
 
-/* Whether an operator adds two terms that nothing else reads: then each is added to the one before it in its place (fuse). */
+/* Whether an operator adds two terms that nothing else reads: then each is added to the one before it in its place (fuse), if none is
+ * rounded before. */
 static bool adds_terms(const dtm_module *module, const dtm_op_data *add, dtm_value whole) {
-    if (add->kind != DTM_OP_ADD) return false;
+    if (add->kind != DTM_OP_ADD || dtm_value_type(module, whole)->dtype != DTM_F32) return false;
     for (int i = 0; i < 2; i++)
         if (module->values[add->operands[i]].type != module->values[whole].type || reads_of(module, add->operands[i]) != 1) return false;
     return true;

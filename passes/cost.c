@@ -286,13 +286,17 @@ double dtm_op_flops(const dtm_module *module, dtm_op op) {
     return points * flops_a_point(data->kind, attention && data->attributes.flags & DTM_ATTENTION_CAUSAL);
 }
 
+double dtm_read_bytes(const dtm_module *module, dtm_value value) {
+    return (double)(dtm_value_is_constant(module, value) ? dtm_dtype_bytes(DTM_F32) : dtm_local_bytes_max(module, module->values[value].type));
+}
+
 double dtm_op_bytes(const dtm_module *module, dtm_op op) {
     const dtm_op_data *data = dtm_op_get(module, op);
     double bytes = 0;
     for (uint32_t i = 0; i < data->n_operands; i++) /* of a table the rows that are gathered */
         bytes += data->kind == DTM_OP_GATHER && i == 0
                      ? (double)dtm_local_bytes_max(module, module->values[data->results[0]].type)
-                     : (double)dtm_local_bytes_max(module, module->values[data->operands[i]].type);
+                     : dtm_read_bytes(module, data->operands[i]);
     for (uint32_t i = 0; i < data->n_results; i++)
         bytes += (double)dtm_local_bytes_max(module, module->values[data->results[i]].type);
     return bytes;

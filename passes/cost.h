@@ -63,6 +63,8 @@ bool dtm_is_collective(dtm_op_kind kind); /* sends something: all_reduce .. perm
 /* Floating-point operations of an operator on the rank that has most, and bytes it reads and writes, as its types say. */
 double dtm_op_flops(const dtm_module *module, dtm_op op);
 double dtm_op_bytes(const dtm_module *module, dtm_op op);
+/* Those of a value that is read: of a number what one of f32 has, as a dump does not say its dtype. */
+double dtm_read_bytes(const dtm_module *module, dtm_value value);
 double dtm_op_time(const dtm_module *module, dtm_op op);
 double dtm_op_compute(const dtm_module *module, dtm_op op); /* the seconds that its FLOPs take */
 

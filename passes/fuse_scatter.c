@@ -178,7 +178,7 @@ static void add_op(scatter *s, dtm_op op, const dtm_factor *factor) {
     double copies = 0;
     for (uint32_t k = 0; k < data->n_operands; k++) {
         if (s->split[data->operands[k]] != NOT_SPLIT) read_made(s, data->operands[k], (uint32_t)-1);
-        else copies += bytes_of(s, data->operands[k]) / dtm_machine_of(s->module).memory_bandwidth;
+        else copies += dtm_read_bytes(s->module, data->operands[k]) / dtm_machine_of(s->module).memory_bandwidth;
     }
     if (!s->times[op]) s->times[op] = dtm_op_time(s->module, op);
     s->work[s->count] = s->times[op];
