@@ -170,7 +170,7 @@ typedef struct dtm_plan_cuda_kernel {
     const dtm_plan_cuda_launch *launches;
     uint32_t n_buffers, n_sizes; /* of a tuple */
     uint32_t tuples;
-    int64_t (*scratch_bytes)(const int64_t *sizes); /* of device memory for a tuple, from its first launch to its last; NULL: none */
+    int64_t (*scratch_bytes)(const int64_t *sizes); /* of device memory for a tuple, written by its first launch, read by the others; NULL: none */
     uint64_t read_only; /* bit i: it only reads buffer i of a tuple */
     uint64_t hash;      /* of its text */
 } dtm_plan_cuda_kernel;

@@ -300,6 +300,12 @@ static void fill(const batch *b, uint64_t *words, int *declared) {
     declare(k, declared, "error", error, 8, DTM_SIM_READ | DTM_SIM_WRITE);
 }
 
+/* What the first launch leaves in scratch the others only read. */
+static void declare_left(dtm_device_kernels *k, int declared) {
+    for (int i = 0; k->declare && i < declared; i++)
+        if (!strcmp(k->declared[i].name, "scratch")) k->declared[i].direction = DTM_SIM_READ;
+}
+
 /* The launches of a kernel, one after another, for the runs that are in the batch. */
 static bool run_batch(batch *b, dtm_status *status) {
     dtm_device *device = b->rank->device;
@@ -318,6 +324,7 @@ static bool run_batch(batch *b, dtm_status *status) {
             if (grid > blocks) blocks = grid;
             if (bytes > shared) shared = bytes;
         }
+        if (l) declare_left(device->kernels, declared);
         if (!blocks) continue;
         if (device->kernels->declare) device->kernels->declare(device->kernels->declared, declared);
         if (!enqueue(device, device->compute, device->kernels->entries[b->at->kernel.kernel][l], blocks, count, launch->threads, shared, words,

@@ -217,6 +217,9 @@ static void test_entry(int a, const entry *e, int width, int v_width) {
     sizes z = plain(1, 1, 1, 65, 31, width < 40 ? width : 40, v_width < 33 ? v_width : 33, true); /* the first rows see no key */
     z.window = 20;
     test_case(a, e, z, apart, 0.3f, ORDINARY, true);
+    z = plain(1, 1, 1, 30, 100, 8, 8, true); /* tiles before the window */
+    z.window = 20;
+    test_case(a, e, z, dense, 0.3f, ORDINARY, true);
     z = plain(2, 2, 3, 31, 40, 16, 8, true); /* heads 2 and 3 of 6, in two groups; a part of queries, against a part of keys */
     z.kv_heads = 2, z.head_offset = 2, z.queries_total = 200, z.keys_total = 230, z.q_offset = 40, z.k_offset = 50;
     test_case(a, e, z, dense, 0.3f, ORDINARY, true);

@@ -83,7 +83,8 @@ EXPORT(MatmulDescSetAttribute)(dtm_cublas_desc desc, dtm_cublas_desc_attribute a
 EXPORT(MatmulDescDestroy)(dtm_cublas_desc desc) { return free(desc), SUCCESS; }
 EXPORT(MatrixLayoutCreate)(dtm_cublas_layout *out, dtm_cublas_type type, uint64_t rows, uint64_t columns, int64_t ld) {
     struct layout *l = fresh(sizeof *l);
-    *l = (struct layout){type, rows, columns, dtm_sim_mutated("ld", "a product") ? ld + 1 : ld, 1, 0};
+    bool turned = rows != columns && dtm_sim_mutated("sides", "a product");
+    *l = (struct layout){type, turned ? columns : rows, turned ? rows : columns, dtm_sim_mutated("ld", "a product") ? ld + 1 : ld, 1, 0};
     *out = (dtm_cublas_layout)(void *)l;
     return SUCCESS;
 }
@@ -368,6 +369,8 @@ EXPORT(Matmul)(dtm_cublas_handle handle, dtm_cublas_desc desc, const void *alpha
     if (before.magic && own.problem != before.problem && dtm_sim_mutated("algorithm", "a product"))
         it->how = before;
     before = own;
+    if (it->how.order < 2 && dtm_sim_mutated("order", "a product"))
+        it->how.order = 1 - it->how.order;
     if (it->how.workspace && dtm_sim_mutated("workspace", "a product"))
         workspace_bytes = it->how.workspace - 1;
     if (it->beta == 0 && dtm_sim_mutated("beta", "a product"))

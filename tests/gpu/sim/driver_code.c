@@ -300,7 +300,12 @@ static int by_address(const void *a, const void *b) {
     return x->at != y->at ? (x->at < y->at ? -1 : 1) : x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1) : 0;
 }
 /* What was declared, each extent once. */
-static void take_declared(struct task *t) {
+static void take_declared(struct task *t, const char *name) {
+    int writes = 0;
+    while (writes < n_declared && !(declared[writes].direction & SIM_WRITE))
+        writes++;
+    if (writes < n_declared && dtm_sim_mutated("undeclared", name))
+        declared[writes].direction = SIM_READ;
     if (n_declared)
         qsort(declared, (size_t)n_declared, sizeof *declared, by_address);
     for (int i = 0; i < n_declared; i++) {
@@ -325,6 +330,11 @@ dtm_cu_result fake_LaunchKernelEx(const dtm_cu_launch *launch, dtm_cu_function f
     changed.stream = dtm_sim_mutated("legacy", name) ? NULL : changed.stream;
     launch = &changed;
     struct stream *s = error ? NULL : object_of(launch->stream, STREAM, "cuLaunchKernelEx", false);
+    struct object *other = s ? sim.objects : NULL; /* another stream of the device */
+    while (other && (other == &s->object || other->kind != STREAM || other->device != s->object.device || other->dead))
+        other = other->next;
+    if (other && dtm_sim_mutated("stream", name))
+        s = (struct stream *)(void *)other;
     if (!error)
         error = !f || !s ? INVALID_HANDLE : check_launch(launch, f, s, arguments, extra);
     if (!error && !lost) {
@@ -338,7 +348,7 @@ dtm_cu_result fake_LaunchKernelEx(const dtm_cu_launch *launch, dtm_cu_function f
         mutate_addresses(c->params, c->params_size, name);
         f->module->references++;
         if (has_declared)
-            take_declared(t);
+            take_declared(t, name);
         error = enqueue(s, t);
     }
     has_declared = false;

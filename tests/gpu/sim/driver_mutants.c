@@ -6,9 +6,11 @@
  *     sync            the host does not wait
  *     launch, copy    it is lost
  *     grid            a block less; shared: half the dynamic shared memory; base: all addresses are 64 bytes on; swap: those of the first
- *                     tuple move up by one place; legacy: on the legacy stream
+ *                     tuple move up by one place; legacy: on the legacy stream; stream: on another stream of the device, if it has one;
+ *                     undeclared: of what it may write the first was declared as read
  *     optin           cuFuncSetAttribute is lost
- *     ld, transpose, stride, claim, workspace, beta, algorithm    of a product (cublaslt.c)
+ *     ld, transpose, sides, stride, claim, workspace, beta, algorithm, order    of a product (cublaslt.c): sides are m and n; order is another
+ *                     algorithm for the same problem, once
  *     skip, count, type, op, root, offset, comm, later, group    of what goes between ranks (nccl.c): a call on one rank is not made, is of one
  *                     element less, of another type, a maximum for a sum, with another root or peer, one element beside its place, on another
  *                     communicator, after the next one; the groups of sends and receives are none */
@@ -17,7 +19,7 @@
 #include <stdio.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define MUTANTS(M) M(wait) M(record) M(sync) M(launch) M(copy) M(grid) M(shared) M(base) M(swap) M(legacy) M(optin) M(ld) M(transpose) M(stride) \
+#define MUTANTS(M) M(wait) M(record) M(sync) M(launch) M(copy) M(grid) M(shared) M(base) M(swap) M(legacy) M(stream) M(undeclared) M(optin) M(ld) M(transpose) M(sides) M(order) M(stride) \
     M(claim) M(workspace) M(beta) M(algorithm) M(count) M(type) M(op) M(root) M(offset) M(comm) M(skip) M(later) M(group)
 #define NAME(name) #name,
 static const char *const names[] = {MUTANTS(NAME)};
