@@ -704,7 +704,7 @@ static bool make_room(dtm_rank *rank, uint32_t instruction, const channel *c, dt
             under_way += comms->flights[f].blocks;
         }
     }
-    while (ok && !c->has_room && comms->n_flights && under_way + blocks > comms->blocks) {
+    while (ok && !c->has_room && comms->n_flights && under_way + blocks > comms->blocks && !dtm_fault(160)) {
         ok = check(rank, instruction, rank->device->driver->StreamWaitEvent(c->stream, comms->flights[0].done, 0), status);
         under_way -= comms->flights[0].blocks;
         if (comms->flights[0].blocks > blocks) blocks = comms->flights[0].blocks;

@@ -210,6 +210,17 @@ static sizes plain(int64_t batch, int64_t heads, int64_t ratio, int64_t queries,
                    .ratio = ratio, .queries_total = queries, .keys_total = keys};
 }
 
+/* Two groups of two heads, and tiles before the window; a part of keys that no query sees. */
+static void test_masks(int a, const entry *e) {
+    static const int dense[] = {0, 0, 0};
+    sizes z = plain(1, 4, 2, 30, 100, 8, 8, true);
+    z.window = 20;
+    test_case(a, e, z, dense, 0.3f, ORDINARY, true);
+    z = plain(1, 1, 1, 30, 40, 8, 8, true);
+    z.queries_total = z.keys_total = 200, z.k_offset = 100;
+    test_case(a, e, z, dense, 0.3f, ORDINARY, true);
+}
+
 static void test_entry(int a, const entry *e, int width, int v_width) {
     static const int dense[] = {0, 0, 0}, mixed[] = {2, 0, 1}, apart[] = {1, 2, 0};
     test_case(a, e, plain(1, 1, 1, 1, 1, 1, 1, false), dense, 1, ORDINARY, true);
@@ -217,9 +228,7 @@ static void test_entry(int a, const entry *e, int width, int v_width) {
     sizes z = plain(1, 1, 1, 65, 31, width < 40 ? width : 40, v_width < 33 ? v_width : 33, true); /* the first rows see no key */
     z.window = 20;
     test_case(a, e, z, apart, 0.3f, ORDINARY, true);
-    z = plain(1, 1, 1, 30, 100, 8, 8, true); /* tiles before the window */
-    z.window = 20;
-    test_case(a, e, z, dense, 0.3f, ORDINARY, true);
+    test_masks(a, e);
     z = plain(2, 2, 3, 31, 40, 16, 8, true); /* heads 2 and 3 of 6, in two groups; a part of queries, against a part of keys */
     z.kv_heads = 2, z.head_offset = 2, z.queries_total = 200, z.keys_total = 230, z.q_offset = 40, z.k_offset = 50;
     test_case(a, e, z, dense, 0.3f, ORDINARY, true);
@@ -235,6 +244,7 @@ static void test_halves(int a, const entry *e, int width, int v_width) {
     sizes z = plain(1, 1, 1, 65, 31, 16, 24, true); /* the first rows see no key */
     z.window = 20;
     test_case(a, e, z, gaps, 0.3f, ORDINARY, true);
+    test_masks(a, e);
     z = plain(2, 2, 3, 130, 40, 16, 8, true); /* heads 2 and 3 of 6, in two groups; a part of queries, against a part of keys */
     z.kv_heads = 2, z.head_offset = 2, z.queries_total = 200, z.keys_total = 230, z.q_offset = 40, z.k_offset = 50;
     test_case(a, e, z, dense, 0.3f, ORDINARY, true);

@@ -43,6 +43,7 @@ static inline bool mutant_fork(int *status) {
     if (child < 0) abort();
     if (!child) {
         mutant_child = true;
+        failures = 0; /* of the mutants before, if any */
         const struct rlimit limit = {MUTANT_SECONDS, MUTANT_SECONDS + 10}; /* of its own work: others may have the processor */
         if (setrlimit(RLIMIT_CPU, &limit)) abort();
         if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) abort();

@@ -67,8 +67,8 @@ static void test_any(int a) {
 
 /* Every pair of layouts, with rows that vectors can be read of and without. */
 static void test_halves(int a, int type) {
-    static const int64_t sizes[][3] = {{1, 1, 1}, {31, 33, 40}, {128, 128, 64}, {136, 264, 96}, {129, 8, 0}, {5, 70, 200}, {130, 24, 33}};
-    for (int i = 0; i < 7; i++)
+    static const int64_t sizes[][3] = {{1, 1, 1}, {31, 33, 40}, {128, 128, 64}, {136, 264, 96}, {129, 8, 0}, {5, 70, 200}, {130, 24, 33}, {16, 24, 40}};
+    for (int i = 0; i < 8; i++)
         for (int n = i % 4 + a % 2; n < 9; n += 4)
             test_product(a, type == 1 ? "dtm_product_of_f16" : "dtm_product_of_bf16", 128, sizes[i][0], sizes[i][1], sizes[i][2], 1 + n % 4,
                          (const int[]){type, type, (i + n) % 3}, (const int[]){n % 3, n / 3}, n % 2, n % 3 == 1, n % 3);

@@ -244,6 +244,14 @@ static void copy_async(struct run *r, struct warp *w, const struct op *op, uint3
             land(r, w, c);
     }
 }
+/* What is still under way when its thread ends lands in memory that another block may have by then. */
+static void copies_left(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
+    for (int i = 0; i < w->n_copies; i++)
+        if (m >> w->copies[i].lane & 1) {
+            report(r, SIM_ASYNC, w, w->copies[i].lane, op, "ends, and has not waited for its copy of %d bytes to shared memory + %u", w->copies[i].bytes, w->copies[i].to);
+            return;
+        }
+}
 static void copies_wait(struct run *r, struct warp *w, const struct op *op, uint32_t m) {
     int kept = 0;
     for (int i = 0; i < w->n_copies; i++) {
@@ -710,6 +718,8 @@ void PASTE(run_warp, VARIANT)(struct run *r, struct warp *w, int64_t turn) {
                 goto out;
             continue;
         case KEY(RET, T_NONE):
+            if (w->n_copies)
+                copies_left(r, w, op, m);
             leave(r, w, m);
             if (w->mask) {
                 w->pc++;

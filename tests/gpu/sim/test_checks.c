@@ -109,6 +109,7 @@ static const struct rule rules[] = {
      "ld.shared.u32 %z, [%y];", 1, 64, NONE},
     {"another's copy after a barrier without wait", OWN OTHER(32) "cp.async.ca.shared.global [%x], [%a], 4; cp.async.commit_group; bar.sync 0; "
      "ld.shared.u32 %z, [%y];", 1, 64, SIM_ASYNC},
+    {"a copy that nobody waits for", "cp.async.ca.shared.global [mem], [%a], 4; cp.async.commit_group;", 1, 1, SIM_ASYNC},
     {"a copy between words", "cp.async.ca.shared.global [mem+2], [%a], 4; cp.async.wait_all;", 1, 1, SIM_ALIGNMENT},
     {"a copy from beyond", "cp.async.ca.shared.global [mem], [%a+4096], 4; cp.async.wait_all;", 1, 1, SIM_BOUNDS},
     {"a copy of nothing from beyond", "cp.async.ca.shared.global [mem], [%a+4096], 4, 0; cp.async.wait_all; ld.shared.u32 %x, [mem];", 1, 1, NONE},
