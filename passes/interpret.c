@@ -163,27 +163,6 @@ static bool run_last(dtm_run *run, const dtm_op_data *op) {
     return from != SIZE_MAX && alias(run, op, source, from);
 }
 
-/* A number in [0, 1) of a key. */
-static double lot_of(uint64_t x) {
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
-}
-
-static double next_lot(dtm_run *run) { return lot_of(run->options.rounding + ++run->lots * 0x9e3779b97f4a7c15u); }
-
-/* Rounds up or down with the odds that make the mean exact. */
-static void round_by_lot(dtm_run *run, dtm_type type, int64_t elements, double *data) {
-    if (run->module->types[type].dtype != DTM_F32) return;
-    for (int64_t i = 0; i < elements; i++) {
-        float near = (float)data[i];
-        if ((double)near == data[i] || !isfinite(near)) continue;
-        float other = nextafterf(near, data[i] > (double)near ? INFINITY : -INFINITY);
-        double share = (data[i] - (double)near) / ((double)other - (double)near), lot = next_lot(run);
-        data[i] = (double)(lot < share ? other : near);
-    }
-}
-
 static bool run_accumulate(dtm_run *run, const dtm_op_data *op) {
     dtm_value source = op->operands[0], value = op->results[0];
     dtm_type type = run->module->values[value].type, from_type = run->module->values[source].type;
@@ -208,7 +187,6 @@ static bool run_accumulate(dtm_run *run, const dtm_op_data *op) {
                 sum[i] += term[i];
             else if (!(term[i] <= sum[i]))
                 sum[i] = term[i];
-        if (run->options.rounding) round_by_lot(run, type, elements, sum);
     }
     dtm_storage_write(run, value, slot);
     return true;
@@ -240,41 +218,16 @@ static bool mark_results(dtm_run *run, const dtm_op_data *op) {
     return true;
 }
 
-/* Operands as they are or next to that, by lot: what an operator of several steps rounds inside is as if its operands had
- * been rounded otherwise. Freed by the caller. */
-static double *shaken(dtm_run *run, const dtm_tile *operand) {
-    int64_t elements = operand->extent->elements;
-    double *copy = operand->type->dtype == DTM_F32 ? malloc((size_t)elements * sizeof *copy + 1) : NULL;
-    for (int64_t i = 0; copy && i < elements; i++) {
-        double lot = next_lot(run);
-        copy[i] = operand->data[i] * (lot < 0.25 ? 1 - 0x1p-24 : lot < 0.5 ? 1 + 0x1p-24 : 1);
-    }
-    return copy;
-}
-
-/* The same with a double's last place, where equal numbers stay equal. */
-static double *nudged(const dtm_run *run, const dtm_tile *operand) {
-    int64_t elements = operand->extent->elements;
-    double *copy = dtm_dtype_is_float(operand->type->dtype) ? malloc((size_t)elements * sizeof *copy + 1) : NULL;
-    for (int64_t i = 0; copy && i < elements; i++) {
-        uint64_t bits;
-        memcpy(&bits, &operand->data[i], sizeof bits);
-        copy[i] = operand->data[i] * (1 + (2 * lot_of(bits + run->options.nudge * 0x9e3779b97f4a7c15u) - 1) * 0x1p-52);
-    }
-    return copy;
-}
-
 static bool apply(dtm_run *run, dtm_interpret_rule *rule, dtm_call *call) {
     double *copies[MOST_OPERANDS] = {NULL};
     bool off = run->options.rounding || run->options.nudge;
     for (uint32_t i = 0; off && i < call->n_operands; i++) {
-        copies[i] = run->options.rounding ? shaken(run, &call->operands[i]) : nudged(run, &call->operands[i]);
+        copies[i] = run->options.rounding ? dtm_round_otherwise(run, call->op, i, call->rank, &call->operands[i], 0x1p-24)
+                                          : dtm_nudge(run, &call->operands[i]);
         if (copies[i]) call->operands[i].data = copies[i];
     }
     bool good = rule(call);
     for (uint32_t i = 0; i < call->n_operands; i++) free(copies[i]);
-    for (uint32_t i = 0; good && run->options.rounding && i < call->n_results; i++)
-        round_by_lot(run, run->module->values[call->op->results[i]].type, call->results[i].extent->elements, call->results[i].data);
     return good;
 }
 
@@ -443,28 +396,13 @@ static bool run_plain(dtm_run *run, const dtm_op_data *op) {
     }
 }
 
-/* To the types of what has been made, where that is half of f32. */
-static void round_results(dtm_run *run, const dtm_op_data *op) {
-    for (uint32_t i = 0; i < op->n_results; i++) {
-        dtm_type type = run->module->values[op->results[i]].type;
-        dtm_dtype dtype = (dtm_dtype)run->module->types[type].dtype;
-        if (!dtm_dtype_is_half(dtype)) continue;
-        size_t slot = dtm_run_slot(run, op, op->results[i]);
-        for (int64_t rank = 0; slot != SIZE_MAX && rank < run->ranks; rank++) {
-            double *data = run->views[slot * (size_t)run->ranks + (size_t)rank];
-            int64_t elements = dtm_run_extent(run, type, rank)->elements;
-            for (int64_t e = 0; data && e < elements; e++) data[e] = dtm_round_to(dtype, data[e]);
-        }
-    }
-}
-
 static bool run_op(dtm_run *run, dtm_op o) {
     const dtm_op_data *op = &run->module->ops[o];
     if (dtm_run_is_loop(op->kind)) return run_loop(run, o);
     if (op->kind == DTM_OP_FUSED) return run_fused(run, op);
     if (op->body) return run_region(run, op->body);
     if (!check_time(run, op) || !run_plain(run, op)) return false;
-    if (run->options.rounds) round_results(run, op);
+    dtm_round_results(run, op);
     for (uint32_t i = 0; i < op->n_results; i++) {
         size_t slot = dtm_run_slot(run, op, op->results[i]);
         if (!dtm_run_check_alike(run, op, op->results[i], slot)) return false;

@@ -32,8 +32,9 @@ typedef struct dtm_interpret_options {
     size_t n_bounds;
     bool rounds;        /* values in f16 and bf16, and casts to f32, are rounded; else they are exact */
     uint64_t rounding;  /* not 0: every f32 result is rounded up or down to a float, by lot from this seed, and operands are
-                           read a little off, which shows what rounding does to a program. Of one rank: replicas would
-                           differ */
+                           read a little off, which shows what rounding does to a program; with `rounds` results in f16 and
+                           bf16 are rounded by lot too */
+    bool nearest;       /* these to the nearest all the same, so that it shows what rounding f32 does */
     uint64_t nudge;     /* not 0: operands are read up to a unit of a double's last place off, by lot from this seed and their own bits,
                            so that replicas stay alike: what sums in another order do to a program. Not with `rounds` */
     bool check_storage; /* after memory: every value still owns its bytes where it is read */

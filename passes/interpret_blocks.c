@@ -4,6 +4,7 @@
 #include "passes/interpret_state.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool dtm_run_mesh(dtm_run *run) {
@@ -323,18 +324,32 @@ static bool at_origin(const dtm_run *run, const dtm_op_data *op, int64_t rank, u
     return origin(run, rank, axes) == rank;
 }
 
+static int64_t members_of(const dtm_run *run, int axes) {
+    int64_t members = 1;
+    for (int a = 0; a < run->module->settings.mesh.count; a++)
+        if (axes >> a & 1) members *= run->module->settings.mesh.axes[a].size;
+    return members;
+}
+
 /* One group: ranks that differ from `first` along `involved` axes only. */
-static bool redistribute_group(dtm_run *run, const dtm_op_data *op, dtm_type from, dtm_type to, size_t from_slot,
-                               size_t to_slot, int64_t first, uint16_t involved) {
+static bool redistribute_group(dtm_run *run, const dtm_op_data *op, uint32_t index, size_t from_slot, size_t to_slot, int64_t first,
+                               uint16_t involved) {
+    dtm_type from = run->module->values[op->operands[index]].type, to = run->module->values[op->results[index]].type;
     const dtm_type_data *a = &run->module->types[from], *b = &run->module->types[to];
     uint16_t ended = (uint16_t)((a->sum & ~b->sum) | (a->max & ~b->max)), begun = b->sum & (uint16_t)~a->sum;
     uint16_t copies = involved & (uint16_t) ~(dtm_run_split_axes(a) | ended);
     size_t ranks = (size_t)run->ranks;
+    /* a sum of more than two is rounded after each addition, as if its terms had been rounded otherwise */
+    bool several = run->options.rounding && members_of(run, a->sum & ended) > 2;
+    double unit = a->dtype == DTM_BF16 ? 0x1p-9 : a->dtype == DTM_F16 ? 0x1p-12 : 0x1p-24;
     memset(run->scratch_seen, ABSENT, (size_t)dtm_run_elements(run, a));
-    for (int64_t rank = first; rank < run->ranks; rank++)
-        if (origin(run, rank, involved) == first && origin(run, rank, copies) == rank)
-            merge_block(run->module, a, dtm_run_extent(run, from, rank), run->views[from_slot * ranks + (size_t)rank],
-                        (a->max & ended) != 0, run->scratch, run->scratch_seen);
+    for (int64_t rank = first; rank < run->ranks; rank++) {
+        if (origin(run, rank, involved) != first || origin(run, rank, copies) != rank) continue;
+        dtm_tile tile = {a, dtm_run_extent(run, from, rank), run->views[from_slot * ranks + (size_t)rank]};
+        double *read = several ? dtm_round_otherwise(run, op, index, rank, &tile, unit) : NULL;
+        merge_block(run->module, a, tile.extent, read ? read : tile.data, (a->max & ended) != 0, run->scratch, run->scratch_seen);
+        free(read);
+    }
     for (int64_t rank = first; rank < run->ranks; rank++) {
         if (origin(run, rank, involved) != first) continue;
         double *block = dtm_run_block(run, to_slot, to, rank);
@@ -368,7 +383,7 @@ static bool redistribute(dtm_run *run, const dtm_op_data *op, uint32_t index) {
     reserve_scratch(run, dtm_run_elements(run, a));
     for (int64_t rank = 0; rank < run->ranks; rank++)
         if (origin(run, rank, involved) == rank &&
-            !redistribute_group(run, op, from, to, from_slot, to_slot, rank, involved))
+            !redistribute_group(run, op, index, from_slot, to_slot, rank, involved))
             return false;
     return true;
 }

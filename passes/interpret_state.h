@@ -118,7 +118,6 @@ typedef struct dtm_run {
     bool last_call;               /* of the region or loop over microbatches now executed: sums over them are complete */
     bool in_fused;      /* reads were checked where the region began, writes are marked where it ends */
 
-    uint64_t lots; /* drawn so far, for rounding */
     double *scratch; /* whole tensors of collectives */
     uint8_t *scratch_seen;
     int64_t scratch_elements;
@@ -254,6 +253,15 @@ bool dtm_apart_end_step(dtm_run *run);
 /* A unit of a pair takes its workspace, so far before that of all others; false: it needs none. And whether it has it still. */
 bool dtm_workspace_take(dtm_run *run, dtm_op op, int64_t aside);
 bool dtm_workspace_kept(dtm_run *run, dtm_op op, int64_t aside);
+
+/* ---- interpret_rounding.c ---- */
+
+/* Of what has been made, to its type or by lot, as the options say. */
+void dtm_round_results(dtm_run *run, const dtm_op_data *op);
+/* An operand as an operator of several steps, which rounds inside, may read it: as it is or, by lot, so much of it more or less. NULL: it is no number that is rounded. Freed by the caller. */
+double *dtm_round_otherwise(dtm_run *run, const dtm_op_data *op, uint32_t operand, int64_t rank, const dtm_tile *tile, double unit);
+/* The same with a double's last place, where equal numbers stay equal. */
+double *dtm_nudge(const dtm_run *run, const dtm_tile *tile);
 
 /* ---- interpret_data.c: weights, inputs, randomness ---- */
 

@@ -14,6 +14,7 @@ typedef enum verdict {
     PLACED_REFUSED, /* the same of the placed one */
     PLACED_FAILED,  /* replicas that differ too */
     DIFFERS,        /* the law of the mesh does not hold */
+    PLACED_DIFFERS, /* in bf16 or f16: it computes something else than the interpreter does of it */
     BITS_DIFFER,    /* two runs of the same executable differ */
     TEXT_DIFFERS,   /* print, parse, print; or the plan of a dump taken up again */
     NO_ROOM,        /* with less memory than it would take there is no choice of splits, or no timeline (E0412, E0907) */

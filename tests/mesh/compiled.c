@@ -7,9 +7,11 @@
 #include "runtime/safetensors.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,14 +60,20 @@ static bool provide(void *state, const char *name, int64_t step, int64_t element
     return good;
 }
 
+static void write_number(FILE *file, const char *name, const dtm_tensor *report) {
+    if (!report) return;
+    if (isfinite(report->data[0])) fprintf(file, ",\"%s\":%.17g", name, report->data[0]);
+    else fprintf(file, ",\"%s\":null", name);
+}
+
 static bool write_log(const dtm_interpretation *result, const char *path) {
+    static const char *const names[] = {"loss", "grad_norm", "scale", "skipped"};
     FILE *file = fopen(path, "w");
     if (!file) return false;
     for (int64_t step = 1; step <= result->steps; step++) {
-        const dtm_tensor *loss = dtm_tensors_find(&result->reports, "loss", step);
-        const dtm_tensor *norm = dtm_tensors_find(&result->reports, "grad_norm", step);
-        if (!loss || !norm) return fclose(file), false;
-        fprintf(file, "{\"step\":%lld,\"loss\":%.17g,\"grad_norm\":%.17g}\n", (long long)step, loss->data[0], norm->data[0]);
+        fprintf(file, "{\"step\":%lld", (long long)step);
+        for (int i = 0; i < 4; i++) write_number(file, names[i], dtm_tensors_find(&result->reports, names[i], step));
+        fprintf(file, "}\n");
     }
     return fclose(file) == 0;
 }
@@ -115,15 +123,16 @@ static bool leave_files(const dtm_interpretation *result, const char *into) {
            write_tensors(&result->weights, result->steps, weights);
 }
 
-static bool interpret(const dtm_module *module, const compiled_options *options) {
+static bool interpret(const dtm_module *module, const compiled_options *options, const interpreting *how) {
     dtm_safetensors *file;
     dtm_status status = {0};
+    if (mkdir(how->into, 0777) != 0) return perror(how->into), false;
     if (!dtm_safetensors_open(options->data, &file, &status)) return fprintf(stderr, "%s\n", status.message), false;
-    dtm_interpret_options run = {
-        .steps = options->steps, .seed = options->seed, .provide = provide, .provide_state = file, .check_storage = true,
-        .rounding = options->rounding};
+    dtm_interpret_options run = {.steps = options->steps, .seed = options->seed, .provide = provide, .provide_state = file,
+                                 .rounds = true, .rounding = how->rounding, .nearest = how->nearest, .check_storage = true};
     dtm_interpretation *result = dtm_interpret(module, &run);
-    bool good = result && leave_files(result, options->into);
+    bool good = result && leave_files(result, how->into);
+    if (good && options->coverage && !how->rounding) features_add_run(options->coverage->features, module, result);
     dtm_interpretation_destroy(result);
     dtm_safetensors_close(file);
     return good;
@@ -146,7 +155,7 @@ static bool compile(const compiled_options *options) {
     watch w = {.coverage = options->coverage};
     dtm_pipeline_options pipeline = {.verify = true, .validate = options->validate, .after = after_pass, .state = &w};
     bool good = module && dtm_module_verify(module) && dtm_pipeline_run(module, &pipeline);
-    if (good && options->into) good = interpret(module, options);
+    for (int i = 0; good && i < options->n_interpretings; i++) good = interpret(module, options, &options->interpretings[i]);
     if (good && options->arena) good = say_arena(module, options->arena);
     good &= dtm_error_count(context) == 0;
     dtm_diagnostics_print(context, stderr, false);

@@ -5,15 +5,22 @@
 
 #include "coverage.h"
 
+/* What a program computes, with its roundings: exactly otherwise, or as dtm_interpret_options has it. */
+typedef struct interpreting {
+    const char *into; /* the folder that is made, for log.jsonl, grads.safetensors and weights.safetensors */
+    uint64_t rounding;
+    bool nearest;
+} interpreting;
+
 typedef struct compiled_options {
     const char *file, *log; /* the program; where complaints go */
     bool validate;          /* interpret before and after every pass */
     coverage *coverage;     /* shared memory that is added to, or NULL */
-    const char *data, *into; /* with both: interprets `steps` steps of these inputs, and leaves log.jsonl,
-                                grads.safetensors and weights.safetensors in the folder `into` */
+    const char *data; /* inputs of what is interpreted */
+    const interpreting *interpretings;
+    int n_interpretings;
     int64_t steps;
     uint64_t seed;
-    uint64_t rounding; /* as in dtm_interpret_options */
     const char *arena; /* a file that is to say how many bytes the fullest rank takes, or NULL */
 } compiled_options;
 

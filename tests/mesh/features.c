@@ -24,6 +24,10 @@ const char *const feature_texts[FEATURES] = {
     "collectives that wait where they stand for want of memory",
     "memory that is enough and nearly full",
     "operators made again in other kernels",
+    "values in bf16",
+    "values in f16",
+    "gradients of weights added up in bf16 by several ranks",
+    "a step that is skipped, and one that is not",
 };
 
 typedef struct look {
@@ -167,6 +171,12 @@ static void look_at_collective(const dtm_module *module, dtm_op op, look *l) {
 static void look_at_result(dtm_module *module, dtm_op op, void *state) {
     look *l = state;
     const dtm_op_data *data = dtm_op_get(module, op);
+    for (uint32_t i = 0; i < data->n_results; i++) {
+        dtm_dtype dtype = (dtm_dtype)dtm_value_type(module, data->results[i])->dtype;
+        l->seen[FEATURE_BF16] |= dtype == DTM_BF16 && module->settings.train.precision == DTM_BF16;
+        l->seen[FEATURE_F16] |= dtype == DTM_F16;
+        l->seen[FEATURE_REDUCE_BF16] |= dtype == DTM_BF16 && module->settings.train.precision != DTM_BF16 && dtm_runs_collective(data->kind);
+    }
     const char *why = data->why ? dtm_string_text(module->context, data->why) : "";
     l->seen[FEATURE_AGAIN] |= strstr(why, "made again rather than kept") != NULL;
     l->seen[FEATURE_NO_ROOM] |= strstr(why, "more memory than there is") != NULL;
@@ -183,4 +193,14 @@ void features_add_result(long met[FEATURES], dtm_module *module) {
     }
     l.seen[FEATURE_NEARLY_FULL] = most <= has && most >= 0.9 * has;
     add(met, &l);
+}
+
+void features_add_run(long met[FEATURES], const dtm_module *module, const dtm_interpretation *result) {
+    bool skipped = false, taken = false;
+    if (module->settings.train.precision != DTM_F16) return;
+    for (int64_t step = 1; step <= result->steps; step++) {
+        const dtm_tensor *report = dtm_tensors_find(&result->reports, "skipped", step);
+        if (report) *(report->data[0] != 0 ? &skipped : &taken) = true;
+    }
+    met[FEATURE_SKIPPED] += skipped && taken;
 }

@@ -3,7 +3,7 @@
 #ifndef DTM_TESTS_FEATURES_H
 #define DTM_TESTS_FEATURES_H
 
-#include "ir/ir.h"
+#include "passes/interpret.h"
 
 typedef enum feature {
     FEATURE_NESTED,           /* a repeat in a repeat */
@@ -23,6 +23,10 @@ typedef enum feature {
     FEATURE_NO_ROOM,          /* what waits where it stands, for want of memory */
     FEATURE_NEARLY_FULL,      /* memory that is enough, of which at least nine tenths are used */
     FEATURE_AGAIN,            /* operators that are made again in other kernels */
+    FEATURE_BF16,             /* precision bf16 */
+    FEATURE_F16,              /* precision f16 */
+    FEATURE_REDUCE_BF16,      /* gradients of weights sent in bf16, by more than one rank */
+    FEATURE_SKIPPED,          /* a step that is skipped, and one that is not */
     FEATURES
 } feature;
 
@@ -41,5 +45,7 @@ void features_add_structure(long met[FEATURES], dtm_module *module);
 void features_note_orders(feature_orders *orders, dtm_module *module);
 void features_add_orders(long met[FEATURES], const feature_orders *before, dtm_module *module);
 void features_add_result(long met[FEATURES], dtm_module *module);
+/* What it shows when it is interpreted. */
+void features_add_run(long met[FEATURES], const dtm_module *module, const dtm_interpretation *result);
 
 #endif

@@ -43,7 +43,7 @@ static void put_lines(char *text, size_t capacity, const char *lines, int by) {
     }
 }
 
-enum { DECK_BLOCKS, DECK_SHAPES, DECK_POOLS, DECK_FORMS, DECK_ACTIVATIONS, DECK_RULES, DECK_SOFTMAX, DECK_REPEATS, DECK_AGAIN, DECK_BRANCHES };
+enum { DECK_BLOCKS, DECK_SHAPES, DECK_POOLS, DECK_FORMS, DECK_ACTIVATIONS, DECK_RULES, DECK_SOFTMAX, DECK_REPEATS, DECK_AGAIN, DECK_BRANCHES, DECK_PRECISION };
 #define SAY(w, ...) put((w)->body, sizeof(w)->body, __VA_ARGS__)
 
 /* Declares a weight of this block, in the repeat or, now and then, one for all copies, or for those in one copy of the repeat around. */
@@ -414,6 +414,23 @@ static void write_head(writer *w, char *out, size_t capacity, bool tied) {
     put(out, capacity, "    loss = %s\n}\n\n", loss);
 }
 
+/* Dealt, and last, so that all else is as it would be without. Scales by which nothing overflows, some values may, all do. */
+static void write_precision(draws *d, program *p) {
+    enum { F32, BF16 = 1, F16 = 2, REDUCED = 4 };
+    static const int cards[] = {F32, F32, BF16, F32, F16, F32, REDUCED, F32, BF16 | REDUCED, F32, F16, F32, BF16, F16 | REDUCED};
+    static const char *const scales[] = {"1024", "65536", "131072", "16384", "262144", "1048576", "4294967296", NULL};
+    static const char *const rates[] = {"", ", grow_after = 1", ", grow_after = 2", NULL};
+    int card = cards[draw_dealt(d, DECK_PRECISION, 1, sizeof cards / sizeof *cards)];
+    p->reduced = card & REDUCED;
+    p->halves = card != F32;
+    if (card & BF16) put(p->model, sizeof p->model, "    precision bf16\n");
+    if (card & F16) {
+        const char *scale = draw_word(d, scales), *rate = draw_word(d, rates);
+        put(p->model, sizeof p->model, "    precision f16(scale = %s%s)\n", scale, rate);
+    }
+    if (p->reduced) put(p->model, sizeof p->model, "    reduce bf16\n");
+}
+
 static void write_model(draws *d, program *p) {
     char *out = p->model, head[4096] = "", input[1024] = "", shared[SHARED_CAPACITY] = "";
     size_t capacity = sizeof p->model;
@@ -442,6 +459,7 @@ static void write_model(draws *d, program *p) {
                                              "adamw(lr = linear(peak = 2e-3, steps = 4, floor = 0), eps = 1e-3)", NULL};
     put(out, capacity, "train {\n    optimizer %s\n", draw_word(d, optimizers));
     if (draw_chance(d, 60)) put(out, capacity, "    clip %s\n", draw_chance(d, 50) ? "0.1" : "100.0");
+    write_precision(d, p);
     put(out, capacity, "    steps 3\n}\n");
 }
 

@@ -15,6 +15,8 @@ typedef struct program {
     bool context;    /* input `context : i32[B, T]` */
     bool features;   /* input `features : f32[B, S, D]` */
     bool masked;     /* some targets are negative */
+    bool halves;     /* some values are in bf16 or f16 */
+    bool reduced;    /* gradients of weights where ranks add them up */
     struct {
         const char *name;
         int copies;
