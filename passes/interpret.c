@@ -222,8 +222,7 @@ static bool apply(dtm_run *run, dtm_interpret_rule *rule, dtm_call *call) {
     double *copies[MOST_OPERANDS] = {NULL};
     bool off = run->options.rounding || run->options.nudge;
     for (uint32_t i = 0; off && i < call->n_operands; i++) {
-        copies[i] = run->options.rounding ? dtm_round_otherwise(run, call->op, i, call->rank, &call->operands[i], 0x1p-24)
-                                          : dtm_nudge(run, &call->operands[i]);
+        copies[i] = dtm_round_otherwise(run, &call->operands[i], run->options.rounding ? 0x1p-24 : 0x1p-52);
         if (copies[i]) call->operands[i].data = copies[i];
     }
     bool good = rule(call);

@@ -346,7 +346,7 @@ static bool redistribute_group(dtm_run *run, const dtm_op_data *op, uint32_t ind
     for (int64_t rank = first; rank < run->ranks; rank++) {
         if (origin(run, rank, involved) != first || origin(run, rank, copies) != rank) continue;
         dtm_tile tile = {a, dtm_run_extent(run, from, rank), run->views[from_slot * ranks + (size_t)rank]};
-        double *read = several ? dtm_round_otherwise(run, op, index, rank, &tile, unit) : NULL;
+        double *read = several ? dtm_round_otherwise(run, &tile, unit) : NULL;
         merge_block(run->module, a, tile.extent, read ? read : tile.data, (a->max & ended) != 0, run->scratch, run->scratch_seen);
         free(read);
     }
@@ -359,6 +359,7 @@ static bool redistribute_group(dtm_run *run, const dtm_op_data *op, uint32_t ind
         else if (!cut_seen(run, b, extent, block))
             return dtm_run_error(run, op, "`%s`: rank %lld is to have elements that no rank of its group holds",
                                  dtm_op_rows[op->kind].name, (long long)rank);
+        else if (several && run->options.rounds) dtm_round_by_lot(run, (dtm_dtype)a->dtype, extent->elements, block);
     }
     return true;
 }

@@ -258,10 +258,11 @@ bool dtm_workspace_kept(dtm_run *run, dtm_op op, int64_t aside);
 
 /* Of what has been made, to its type or by lot, as the options say. */
 void dtm_round_results(dtm_run *run, const dtm_op_data *op);
-/* An operand as an operator of several steps, which rounds inside, may read it: as it is or, by lot, so much of it more or less. NULL: it is no number that is rounded. Freed by the caller. */
-double *dtm_round_otherwise(dtm_run *run, const dtm_op_data *op, uint32_t operand, int64_t rank, const dtm_tile *tile, double unit);
-/* The same with a double's last place, where equal numbers stay equal. */
-double *dtm_nudge(const dtm_run *run, const dtm_tile *tile);
+/* Up or down, with the odds that make the mean exact. */
+void dtm_round_by_lot(const dtm_run *run, dtm_dtype dtype, int64_t elements, double *data);
+/* What an operator of several steps, which rounds inside, may as well have read: each number up to so much of it more or less, by lot.
+ * NULL: these are no numbers that are rounded. Freed by the caller. */
+double *dtm_round_otherwise(const dtm_run *run, const dtm_tile *tile, double unit);
 
 /* ---- interpret_data.c: weights, inputs, randomness ---- */
 
