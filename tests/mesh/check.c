@@ -142,6 +142,16 @@ static bool agree(const checker *c, const char *one, const char *other, const ch
     return compare_rounded(c, one, other, file, &lots);
 }
 
+/* The law where values are in bf16 or f16. A mesh rounds what one rank does not: terms of sums, and what is done apart in several
+ * steps. So what the placed program computes, as the interpreter does it with the roundings that it says, may differ from what one
+ * rank does by a few times what such roundings by lot do to it. Its executable has no such excuse: it rounds as the interpreter; but
+ * for GPUs, whose library of products rounds where it likes. */
+static bool halves_agree(const checker *c, const char *one, const char *other, const char *file) {
+    folders lots = {.count = 0};
+    add_lots(c, &lots, file, ROUNDED_HALVES, false);
+    return compare_rounded(c, one, other, file, &lots);
+}
+
 verdict check_one(checker *c, const program *p) {
     write_program(c, "one.dtm", p->model, "mesh { one = 1 }\n");
     if (!command(c, "rm -rf *.program one placed one.?*[!m] placed.?*[!m]")) exit(2);
@@ -149,21 +159,13 @@ verdict check_one(checker *c, const program *p) {
     compiled_options options = options_of(c, "one");
     folders exact = {.count = 0};
     add_folder(c, &exact, "one", "exact", 0, false);
-    options.validate = c->validate, options.interpretings = exact.items, options.n_interpretings = 1;
+    if (p->halves && c->cuda) add_lots(c, &exact, "one", ROUNDED_HALVES, false);
+    options.validate = c->validate, options.interpretings = exact.items, options.n_interpretings = exact.count;
     if (!compiled_check(&options)) return ONE_REFUSED;
     if (!c->builds) return GOOD;
     if (!build(c, "one") || !train(c, "", "one", "one", WATCHED)) return lacks_compiler(c) ? NO_COMPILER : ONE_FAILED;
-    return agree(c, "one.exact", "one", "one") ? GOOD : ONE_DIFFERS;
-}
-
-/* The law where values are in bf16 or f16. A mesh rounds what one rank does not: terms of sums, and what is done apart in several
- * steps. So what the placed program computes, as the interpreter does it with the roundings that it says, may differ from what one
- * rank does by a few times what such roundings by lot do to it. Its executable has no such excuse: it rounds as the interpreter; but
- * for GPUs, whose library of products rounds where it likes. */
-static bool halves_agree(const checker *c, const char *one, const char *other) {
-    folders lots = {.count = 0};
-    add_lots(c, &lots, "placed", ROUNDED_HALVES, false);
-    return compare_rounded(c, one, other, "placed", &lots);
+    bool good = p->halves && c->cuda ? halves_agree(c, "one.exact", "one", "one") : agree(c, "one.exact", "one", "one");
+    return good ? GOOD : ONE_DIFFERS;
 }
 
 /* Dumps taken up again give the same last dump, byte for byte. */
@@ -210,11 +212,11 @@ verdict check_placed(checker *c, const program *p, extras extras) {
     options.interpretings = all.items, options.n_interpretings = all.count;
     if (!compiled_check(&options)) return memory && lacks_room(c) ? NO_ROOM : PLACED_REFUSED;
     if (extras.again && !same_text(c)) return TEXT_DIFFERS;
-    if (p->halves && !halves_agree(c, "placed.exact", "one.exact")) return DIFFERS;
+    if (p->halves && !halves_agree(c, "placed.exact", "one.exact", "placed")) return DIFFERS;
     if (!c->builds) return GOOD;
     if (!build(c, "placed") || !train(c, "", "placed", "placed", WATCHED)) return PLACED_FAILED;
     bool good = !p->halves ? agree(c, "one", "placed", "one") && agree(c, "one.exact", "placed", "one")
-                : c->cuda  ? halves_agree(c, "placed.exact", "placed")
+                : c->cuda  ? halves_agree(c, "placed.exact", "placed", "placed")
                            : agree(c, "placed.exact", "placed", "placed");
     if (!good) return p->halves ? PLACED_DIFFERS : DIFFERS;
     if (extras.again || c->cuda) {
