@@ -25,7 +25,7 @@ const char *nest_register_type(dtm_dtype dtype) {
 }
 
 const char *nest_rounded(nest_writer *w, dtm_dtype dtype, const char *number) {
-    return dtm_dtype_is_half(dtype) ? dtm_c_loaded(w->n->g->arena, dtype, dtm_c_stored(w->n->g->arena, dtype, number)) : number;
+    return dtm_dtype_is_half(dtype) && !dtm_fault(170) ? dtm_c_loaded(w->n->g->arena, dtype, dtm_c_stored(w->n->g->arena, dtype, number)) : number;
 }
 
 /* ---- addresses ---- */

@@ -14,6 +14,7 @@
  *
  * For that the rows of a product are those of the tensor that is gathered or scattered, up to the dimension that the ring
  * cuts: these dimensions come first in both, in one order, and are only in one of the two factors. */
+#include "ir/fault.h"
 #include "ir/storage.h"
 
 /* Whether `type` has the dimensions of `like` from `from` to `to` one after another, in that order; where. */
@@ -98,7 +99,7 @@ static bool take_term(terms *t, dtm_value value) {
 /* Whether an operator adds two terms that nothing else reads: then each is added to the one before it in its place (fuse), if none is
  * rounded before. */
 static bool adds_terms(const dtm_module *module, const dtm_op_data *add, dtm_value whole) {
-    if (add->kind != DTM_OP_ADD || dtm_value_type(module, whole)->dtype != DTM_F32) return false;
+    if (add->kind != DTM_OP_ADD || (dtm_value_type(module, whole)->dtype != DTM_F32 && !dtm_fault(172))) return false;
     for (int i = 0; i < 2; i++)
         if (module->values[add->operands[i]].type != module->values[whole].type || reads_of(module, add->operands[i]) != 1) return false;
     return true;

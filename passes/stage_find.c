@@ -4,6 +4,7 @@
  * (the gradient of a weight that several stages use) is not sent along: each stage accumulates its own terms, which are
  * added once, after the loop. After the loop an operator runs where the weight lies that it is about, and what is about
  * several weights is a sum over ranks. */
+#include "ir/fault.h"
 #include "passes/stage.h"
 
 #include <string.h>
@@ -645,7 +646,7 @@ static void home_of_op(stages *s, dtm_op op) {
         for (uint32_t i = 0; i < data->n_operands; i++) /* another reader may have wanted it elsewhere too */
             if (!weight && !everywhere && def_of(s, data->operands[i]) && read_home(s, data->operands[i])->kind == HOME_SET)
                 home = *read_home(s, data->operands[i]);
-        if (!weight && !everywhere && read_everywhere(s, data)) home = all;
+        if (!weight && !everywhere && read_everywhere(s, data) && !dtm_fault(171)) home = all;
     }
     for (uint32_t i = 0; i < data->n_results; i++) s->home[data->results[i]] = home;
 }

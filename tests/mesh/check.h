@@ -26,6 +26,7 @@ typedef struct checker {
     const char *cuda;                    /* executables are for GPUs, and run with these flags beside; or NULL */
     char folder[256];                    /* where everything is built, of this process alone */
     bool validate;                       /* interpret before and after every pass */
+    bool as_drawn;                       /* what fails is not made smaller */
     bool builds;                         /* executables too */
     coverage *coverage;                  /* where counts go, in shared memory, or NULL */
 } checker;

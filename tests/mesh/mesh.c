@@ -3,7 +3,7 @@
  *
  *     mesh --dtmc DTMC --compare COMPARE [--mpirun tests/mpirun] [--pairs 300] [--built 2] [--seed 1] [--jobs 2]
  *          [--validate] [--coverage]
- *     mesh .. --pair PAIR --keep FOLDER      one pair, shrunk if it fails; FOLDER keeps all its files
+ *     mesh .. --pair PAIR --keep FOLDER      one pair, shrunk if it fails, unless with --as-drawn; FOLDER keeps all its files
  *     mesh .. --cuda FLAGS                   executables are for GPUs, and run with FLAGS beside
  *     mesh --print PAIR [--cuda]
  *
@@ -105,7 +105,7 @@ static void print_placement(const program *p) {
 static void report(pair *p, uint64_t number) {
     const checker *c = p->checker;
     program drawn;
-    shrink(p);
+    if (!c->as_drawn) shrink(p);
     draws_replay(&p->model);
     draws_replay(&p->placement);
     program_draw_model(&p->model, &drawn);
@@ -201,6 +201,7 @@ static bool parse(int argc, char **argv, plan *out, bool *judge_coverage) {
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--validate") == 0) out->checker.validate = true;
+        else if (strcmp(argv[i], "--as-drawn") == 0) out->checker.as_drawn = true;
         else if (strcmp(argv[i], "--coverage") == 0) *judge_coverage = true;
         else if (strcmp(argv[i], "--dtmc") == 0) out->checker.dtmc = realpath(value, dtmc), i++;
         else if (strcmp(argv[i], "--compare") == 0) out->checker.compare = realpath(value, compare), i++;
