@@ -85,7 +85,7 @@ static void lower_gather(caller *c) {
     indices(c, out, 0, dtm_arena_printf(g->arena, "v * %d", width), &place);
     dtm_text_printf(&place, "        return dtm_gather_place{%s, %s, %s, v * %d};\n", address(c, ids, NULL, true, 0), address(c, table, NULL, true, v),
                     dtm_dim_stride_text(g, &c->sizes, table, at), width);
-    dtm_text_printf(&text, "#include \"kernels/cuda/gather.cuh\"\nKERNEL(@, %d) {\n    const tuple &t = p.t[TUPLE];\n    const dtm_i64 *const z = t.z;\n    (void)z;\n"
+    dtm_text_printf(&text, "#include \"kernels/cuda/gather.cuh\"\nKERNEL(@, %d) {\n    dtm_begin(p.mark);\n    const tuple &t = p.t[TUPLE];\n    const dtm_i64 *const z = t.z;\n    (void)z;\n"
                            "    const dtm_gather_rows rows = {%s, %s, %lld};\n"
                            "    dtm_gather<%d>((const %s *)t.b[0], (const int *)t.b[1], (%s *)t.b[2], %s / %d, rows, p.error, [&](dtm_i64 v) {\n",
                     THREADS, size(c, table, at), dtm_dim_begin_text(g, &c->sizes, table, at), (long long)vocabulary, width, type, type, count, width);
@@ -143,11 +143,11 @@ static void lower_scatter(caller *c) {
     dtm_text_printf(&key, "        const dtm_i64 row = ((const int *)t.b[0])[token] - (dtm_i64)%s;\n        return row >= 0 && row < %s ? %srow : -1;\n",
                     dtm_dim_begin_text(g, &c->sizes, out, at), held, more);
     const char *open = "    const tuple &t = p.t[TUPLE];\n    const dtm_i64 *const z = t.z;\n    (void)z;\n";
-    dtm_text_printf(&text, "#include \"kernels/cuda/scatter.cuh\"\nKERNEL(@_order, %d) {\n%s    if (blockIdx.x) return;\n"
+    dtm_text_printf(&text, "#include \"kernels/cuda/scatter.cuh\"\nKERNEL(@_order, %d) {\n    dtm_begin(p.mark);\n%s    if (blockIdx.x) return;\n"
                            "    %s::order(%s, %s, t.scratch, [&](dtm_i64 token) {\n",
                     SORTERS, open, sorter, tokens, dtm_size_text(g, &c->sizes, &rows));
     dtm_text_append(&text, key.data, key.length);
-    dtm_text_printf(&text, "    });\n}\nKERNEL(@_sum, %d) {\n%s    %s::sum<%d>(%s, t.scratch, (const %s *)t.b[1], (%s *)t.b[2], %s / %d,\n"
+    dtm_text_printf(&text, "    });\n}\nKERNEL(@_sum, %d) {\n    dtm_begin(p.mark);\n%s    %s::sum<%d>(%s, t.scratch, (const %s *)t.b[1], (%s *)t.b[2], %s / %d,\n"
                            "    [&](dtm_i64 v, dtm_i64 &row, dtm_i64 &from, dtm_i64 &to) {\n",
                     THREADS, open, sorter, width, tokens, device_type(dy), device_type(out), count, width);
     dtm_text_append(&text, place.data, place.length);
@@ -184,7 +184,7 @@ uint32_t dtm_cuda_rope_table(caller *c, int at, int64_t part) {
     dtm_text_printf(&text, "#include \"kernels/cuda/rope.cuh\"\nstatic __device__ const dtm_u64 @_frequencies[] = {");
     for (int64_t i = 0; i < part / 2; i++)
         dtm_text_printf(&text, "%s%lluull,", i % 6 ? " " : "\n    ", (unsigned long long)turns_of(c->data->attributes.number, part, i));
-    dtm_text_printf(&text, "\n};\nKERNEL(@, %d) {\n    const tuple &t = p.t[TUPLE];\n    const dtm_i64 *const z = t.z;\n    (void)z;\n"
+    dtm_text_printf(&text, "\n};\nKERNEL(@, %d) {\n    dtm_begin(p.mark);\n    const tuple &t = p.t[TUPLE];\n    const dtm_i64 *const z = t.z;\n    (void)z;\n"
                            "    dtm_rope_table((float *)t.b[0], %s, %s, %lld, @_frequencies);\n}\n", THREADS, positions, first, (long long)part);
     const char *blocks = dtm_arena_printf(g->arena, "(%s * (int64_t)%lld + %d) / %d", positions, (long long)(part / 2), THREADS - 1, THREADS);
     dtm_cuda_text kernel = {.device = text.data, .n_launches = 1, .launches = {{"", THREADS, blocks, NULL}}};
@@ -201,7 +201,7 @@ void dtm_cuda_rope(caller *c, int64_t part, uint32_t table) {
     while (vector > 1 && (part / 2 % vector || (width - part) % vector || width % vector)) vector /= 2;
     const char *rows = elements(c, x, turned);
     dtm_text text = {g->arena, NULL, 0, 0};
-    dtm_text_printf(&text, "#include \"kernels/cuda/rope.cuh\"\nKERNEL(@, %d) {\n    const tuple &t = p.t[TUPLE];\n    const dtm_i64 *const z = t.z;\n    (void)z;\n"
+    dtm_text_printf(&text, "#include \"kernels/cuda/rope.cuh\"\nKERNEL(@, %d) {\n    dtm_begin(p.mark);\n    const tuple &t = p.t[TUPLE];\n    const dtm_i64 *const z = t.z;\n    (void)z;\n"
                            "    dtm_rope<%d, %s>((const %s *)t.b[0], (const float *)t.b[1], (%s *)t.b[2], %s, %lld, %lld, %s, %s, [&](dtm_i64 row) {\n",
                     THREADS, vector, attributes->flags & DTM_ROPE_INTERLEAVED ? "true" : "false", device_type(x), device_type(out), rows, (long long)width,
                     (long long)part, dtm_dim_stride_text(g, &c->sizes, x, along), attributes->flags & DTM_ROPE_INVERSE ? "-1.f" : "1.f");
@@ -266,7 +266,7 @@ static int64_t shared_bytes(const attention *a, bool forward) {
 static void open_attention(const attention *a, const char *suffix, const char *per, dtm_text *out) {
     caller *c = a->c;
     const dtm_type_data *q = a->placed[0].type;
-    dtm_text_printf(out, "KERNEL(@%s, %d) {\n    const tuple &t = p.t[TUPLE];\n    const dtm_i64 *const z = t.z;\n    const dtm_attention_sizes s = @_sizes(z);\n"
+    dtm_text_printf(out, "KERNEL(@%s, %d) {\n    dtm_begin(p.mark);\n    const tuple &t = p.t[TUPLE];\n    const dtm_i64 *const z = t.z;\n    const dtm_attention_sizes s = @_sizes(z);\n"
                          "    const dtm_i64 each = %s;\n    if (blockIdx.x >= %s * each) return;\n"
                          "    const dtm_i64 outer = blockIdx.x / each, block = blockIdx.x - outer * each;\n", suffix, a->threads, per, a->outer);
     for (int i = 0; i < a->count; i++) {

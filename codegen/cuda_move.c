@@ -18,7 +18,7 @@ uint32_t dtm_cuda_accumulate(dtm_generator *g, dtm_dtype dtype, bool max) {
         "    }\n"
         "    dtm_write<W>(sum, more);\n"
         "}\n\n"
-        "KERNEL(@, %d) {\n"
+        "KERNEL(@, %d) {\n    dtm_begin(p.mark);\n"
         "    const tuple &t = p.t[TUPLE];\n"
         "    constexpr int W = %d;\n"
         "    const int64_t vectors = t.z[0] / W, self = (int64_t)blockIdx.x * %d + threadIdx.x;\n"

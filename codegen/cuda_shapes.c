@@ -34,7 +34,7 @@ static void open_entry(cuda_nest *c, dtm_text *body) {
 }
 
 static void close_entry(cuda_nest *c, const char *suffix, int threads, const dtm_text *body, dtm_text *out) {
-    dtm_text_printf(out, "KERNEL(@%s, %d) {\n    const tuple &t = p.t[TUPLE];\n", suffix, threads);
+    dtm_text_printf(out, "KERNEL(@%s, %d) {\n    dtm_begin(p.mark);\n    const tuple &t = p.t[TUPLE];\n", suffix, threads);
     cuda_open_tuple(c, out);
     dtm_text_append(out, body->data, body->length);
     dtm_text_printf(out, "}\n\n");

@@ -50,7 +50,7 @@ static int64_t tuples_of(const dtm_generator *g, const dtm_plan_launch *launch) 
 static int64_t most_tuples(const dtm_generator *all, size_t count, size_t k) {
     const dtm_kernel_text *kernel = &all->kernels[k];
     int64_t most = 1, bytes = 8 * (int64_t)(kernel->n_buffers + 1 + (kernel->n_sizes ? kernel->n_sizes : 1));
-    int64_t room = (DTM_PLAN_CUDA_BYTES - 8) / bytes;
+    int64_t room = (DTM_PLAN_CUDA_BYTES - DTM_PLAN_CUDA_TAIL) / bytes;
     if (room < 1) dtm_broken("codegen", "kernel %s has %u buffers and %u sizes", name_of(all, kernel), kernel->n_buffers, kernel->n_sizes);
     for (size_t i = 0; i < count; i++)
         for (size_t n = 0; n < all[i].n_instructions; n++) {

@@ -141,7 +141,7 @@ static void finish_on_gpu(mover *m, const char *name, const dtm_type_data *loops
     dtm_cuda_text text = {.n_launches = 1};
     dtm_text device = {arena, NULL, 0, 0};
     dtm_text_printf(&device, "#include \"kernels/cuda/nest.cuh\"\n"
-                             "KERNEL(@, %d) {\n    const tuple &t = p.t[TUPLE];\n    const int64_t *const z = t.z;\n    constexpr int W = %d;\n"
+                             "KERNEL(@, %d) {\n    dtm_begin(p.mark);\n    const tuple &t = p.t[TUPLE];\n    const int64_t *const z = t.z;\n    constexpr int W = %d;\n"
                              "    const int64_t self = (int64_t)blockIdx.x * %d + threadIdx.x;\n    if (self >= %s / W) return;\n",
                     THREADS, m->width, THREADS, elements);
     for (size_t i = 0; i < m->n_types; i++) {

@@ -158,11 +158,13 @@ typedef struct dtm_plan_cuda_launch {
 /* A generated kernel, at the same index as in the tables of a program for CPUs: its launches run one after another, each with
  * one parameter by value (kernels/cuda/entry.cuh),
  *
- *     struct { struct { void *b[n_buffers]; void *scratch; long long z[n_sizes, at least 1]; } t[tuples]; unsigned long long *error; }
+ *     struct { struct { void *b[n_buffers]; void *scratch; long long z[n_sizes, at least 1]; } t[tuples]; unsigned long long *error;
+ *              struct { unsigned *at, number; } mark; }
  *
  * grid.y is the number of tuples in it, at most `tuples`; grid.x is the largest of their `blocks`, and a block beyond its own
- * tuple's returns. *error holds DTM_KERNEL_OK until a bad input is found, then the least element index (kernels/kernel.h). */
-enum { DTM_PLAN_CUDA_LAUNCHES = 4, DTM_PLAN_CUDA_BYTES = 4000 /* most of the parameter */ };
+ * tuple's returns. *error holds DTM_KERNEL_OK until a bad input is found, then the least element index (kernels/kernel.h);
+ * *mark.at is mark.number when the launch has begun. */
+enum { DTM_PLAN_CUDA_LAUNCHES = 4, DTM_PLAN_CUDA_BYTES = 4000 /* most of the parameter */, DTM_PLAN_CUDA_TAIL = 24 /* after the tuples */ };
 typedef struct dtm_plan_cuda_kernel {
     const char *name;   /* NVRTC's name for the program is "/dtm/NAME.cu" */
     const char *source; /* CUDA C with all that it includes */

@@ -242,6 +242,7 @@ static bool is_packed(const dtm_plan_collective *c) { return c->stage_out >= 0 |
 static void prepare(dtm_rank *rank, uint32_t instruction, const place *at, bool packs) {
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
+    if (rank->device) rank->device->last = &rank->plan->instructions[instruction];
     if (t->changes && !dtm_fault(34)) dtm_transfer_count(rank, instruction);
     if (c->stage_in != -1 && c->stage_in != DTM_PLAN_HANDED_ON && packs) pack(rank, c, t, at->in);
     dtm_group_label(t->group, t->label);
@@ -255,7 +256,10 @@ static dtm_reduce_type type_of(const dtm_plan_collective *c) {
                                        : DTM_REDUCE_F32;
 }
 
-static bool end_on_device(dtm_rank *rank, const dtm_plan_collective *c, const dtm_transfer *t, char *out, dtm_status *status) {
+static bool end_on_device(dtm_rank *rank, uint32_t instruction, char *out, dtm_status *status) {
+    const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
+    const dtm_transfer *t = &rank->transfers[instruction];
+    rank->device->last = &rank->plan->instructions[instruction];
     if (is_packed(c) && !c->hands_on) unpack(rank, c, t, out);
     return !rank->device->failure.failed || dtm_status_fail(status, "%s", rank->device->failure.message);
 }
@@ -268,7 +272,7 @@ bool dtm_run_collective(dtm_rank *rank, uint32_t instruction, dtm_status *status
     prepare(rank, instruction, &at, true);
     if (rank->device) {
         if (!dtm_cuda_collective_start(rank, instruction, at.in, at.out, status) || !dtm_cuda_collective_wait(rank, instruction, status)) return false;
-        return end_on_device(rank, c, t, at.out, status);
+        return end_on_device(rank, instruction, at.out, status);
     }
     switch (c->kind) {
     case DTM_COLLECTIVE_ALL_REDUCE:
@@ -325,7 +329,7 @@ bool dtm_finish_collective(dtm_rank *rank, uint32_t instruction, dtm_collective_
     const dtm_plan_collective *c = &rank->plan->instructions[instruction].collective;
     dtm_transfer *t = &rank->transfers[instruction];
     place at = place_of(rank, instruction);
-    if (rank->device) return dtm_cuda_collective_wait(rank, instruction, status) && end_on_device(rank, c, t, at.out, status);
+    if (rank->device) return dtm_cuda_collective_wait(rank, instruction, status) && end_on_device(rank, instruction, at.out, status);
     if (!dtm_collective_wait(request, status)) return false;
     if (is_packed(c) && !c->hands_on) unpack(rank, c, t, at.out);
     return true;

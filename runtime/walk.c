@@ -338,11 +338,12 @@ bool dtm_rank_start(dtm_rank *rank, dtm_status *status) {
     rank->profile = NULL; /* it is no part of a step */
     bool ok = run(rank, 0, rank->plan->n_start, status);
     rank->profile = profile;
-    return ok;
+    return ok && (!rank->device || dtm_device_finish(rank, status)); /* its marks are the step's from then on */
 }
 
 static bool walk_step(dtm_rank *rank, dtm_status *status) {
     if (rank->device) dtm_cuda_comms_walk(rank);
+    if (rank->device && !rank->rehearses) dtm_marks_walk(rank->device);
     return run(rank, rank->plan->n_start, rank->plan->n_instructions, status) && dtm_wait_events(rank, status);
 }
 

@@ -13,6 +13,7 @@ struct dtm_box_copy {
     const void *from;
     void *to;
     dtm_i64 size[8], from_step[8], to_step[8];
+    dtm_mark mark;
 };
 
 struct dtm_copy_place {

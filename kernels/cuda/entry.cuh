@@ -2,7 +2,9 @@
  * what the kernel is run on once: buffers, its own scratch, sizes. blockIdx.y is the tuple; as all tuples have the grid of the
  * largest, a block that is beyond its own tuple's extent returns.
  *
- *     DTM_ENTRY(rope, 256, 3, 2, 1) { const auto &t = p.t[blockIdx.y]; .. t.b[0], t.z[1], p.error .. }
+ *     DTM_ENTRY(rope, 256, 3, 2, 1) { dtm_begin(p.mark); const auto &t = p.t[blockIdx.y]; .. t.b[0], t.z[1], p.error .. }
+ *
+ * The first that it does is to say that it has begun.
  */
 #include "kernels/cuda/prelude.cuh"
 
@@ -19,9 +21,10 @@ template <int buffers, int sizes> struct dtm_tuple {
 
 /* At most 4,000 bytes. */
 template <int buffers, int sizes, int tuples> struct dtm_tuples {
-    static_assert(sizeof(dtm_tuple<buffers, sizes>) * tuples <= 4000 - sizeof(void *), "parameters of a launch");
+    static_assert(sizeof(dtm_tuple<buffers, sizes>) * tuples <= 4000 - sizeof(void *) - sizeof(dtm_mark), "parameters of a launch");
     dtm_tuple<buffers, sizes> t[tuples];
     dtm_u64 *error;
+    dtm_mark mark;
 };
 
 #define DTM_ENTRY(name, threads, buffers, sizes, tuples)                                                               \

@@ -12,6 +12,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, 2) dtm_product_any(const __grid_constant__ dtm_product p) {
     __shared__ dtm_tile shared;
+    dtm_begin(p.mark);
     dtm_i64 across = (p.n + 63) / 64, row0 = blockIdx.x / across * 64, column0 = blockIdx.x % across * 64;
 #pragma unroll 1
     for (dtm_i64 z = blockIdx.z; z < p.batch; z += gridDim.z) {

@@ -136,7 +136,13 @@ template <class T> DTM_DEVICE void dtm_product_halves(const dtm_product &p) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) dtm_product_of_bf16(const __grid_constant__ dtm_product p) { dtm_product_halves<dtm_bf16>(p); }
-extern "C" __global__ void __launch_bounds__(256, 1) dtm_product_of_f16(const __grid_constant__ dtm_product p) { dtm_product_halves<dtm_f16>(p); }
+extern "C" __global__ void __launch_bounds__(256, 1) dtm_product_of_bf16(const __grid_constant__ dtm_product p) {
+    dtm_begin(p.mark);
+    dtm_product_halves<dtm_bf16>(p);
+}
+extern "C" __global__ void __launch_bounds__(256, 1) dtm_product_of_f16(const __grid_constant__ dtm_product p) {
+    dtm_begin(p.mark);
+    dtm_product_halves<dtm_f16>(p);
+}
 
 #endif

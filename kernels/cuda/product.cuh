@@ -14,6 +14,7 @@ struct dtm_product {
     dtm_i64 a_row, a_col, a_batch, b_row, b_col, b_batch, c_row, c_batch;
     int a_type, b_type, c_type;
     int accumulate;
+    dtm_mark mark;
 };
 
 DTM_DEVICE float dtm_product_load(const void *from, dtm_i64 i, int type) {

@@ -17,20 +17,9 @@ static bool is_sticky(dtm_cu_result result) {
     return result == DTM_CU_ILLEGAL_ADDRESS || result == DTM_CU_LAUNCH_TIMEOUT || result == DTM_CU_MISALIGNED || result == DTM_CU_LAUNCH_FAILED;
 }
 
-/* Kernels run long after they were enqueued. Where each is waited for, the last is the one. */
-static void say_place(const dtm_device *device, char *out, size_t size) {
-    const dtm_plan_instruction *at = device->last;
-    char line[300] = "";
-    *out = 0;
-    if (!at) return;
-    if (at->line) snprintf(line, sizeof line, " (%s%sline %u)", at->file ? at->file : "", at->file ? ", " : "", at->line);
-    if (device->each_waits) snprintf(out, size, " in `%s`%s", at->name, line);
-    else snprintf(out, size, "; `%s`%s was the last that was enqueued; with --profile each operation is waited for, and the one that fails is named", at->name, line);
-}
-
 bool dtm_device_check(dtm_device *device, dtm_cu_result result, dtm_status *status, const char *what, ...) {
     if (result == DTM_CU_SUCCESS) return true;
-    char doing[300], place[500] = "";
+    char doing[300], place[900] = "";
     va_list arguments;
     va_start(arguments, what);
     vsnprintf(doing, sizeof doing, what, arguments);
@@ -39,9 +28,15 @@ bool dtm_device_check(dtm_device *device, dtm_cu_result result, dtm_status *stat
     if (device->driver->GetErrorName(result, &name) != DTM_CU_SUCCESS || !name) name = "an error without a name";
     if (device->driver->GetErrorString(result, &text) != DTM_CU_SUCCESS || !text) text = "?";
     device->lost = device->lost || is_sticky(result);
-    if (is_sticky(result)) say_place(device, place, sizeof place);
-    return dtm_status_fail(status, "rank %d, device %d (%s): %s: %s (error %d, %s)%s", device->rank, device->ordinal, device->name, doing, name,
-                           (int)result, text, place);
+    /* It has nothing to do with the call that tells it. */
+    if (is_sticky(result)) dtm_marks_say(device, place, sizeof place);
+    return dtm_status_fail(status, "rank %d, device %d (%s): %s%s%s (error %d, %s)%s", device->rank, device->ordinal, device->name, *place ? "" : doing,
+                           *place ? "" : ": ", name, (int)result, text, place);
+}
+
+bool dtm_device_has_failed(dtm_device *device, dtm_status *status) {
+    dtm_cu_result result = device->driver->EventQuery(device->finished);
+    return is_sticky(result) && !dtm_device_check(device, result, status, "its context");
 }
 
 /* ---- streams and events ---- */
@@ -167,7 +162,7 @@ static bool open_context(dtm_rank *rank, dtm_status *status) {
     dtm_cu_result result = device->driver->DevicePrimaryCtxRetain(&device->context, device->handle);
     if (!result) result = device->driver->CtxSetCurrent(device->context);
     return dtm_device_check(device, result, status, "its context") && dtm_device_stream(device, false, &device->compute, status) &&
-           dtm_device_event(device, &device->finished, status);
+           dtm_device_event(device, &device->finished, status) && dtm_marks_open(device, status);
 }
 
 /* ---- memory ---- */
@@ -227,6 +222,7 @@ bool dtm_device_open(dtm_rank *rank, dtm_status *status) {
     rank->device = calloc(1, sizeof *rank->device);
     if (!rank->device) dtm_status_fail(status, "out of memory for a device");
     if (rank->device) rank->device->rank = dtm_comm_rank(rank->comm);
+    if (rank->device) rank->device->owner = rank;
     if (rank->device) open_context(rank, status);
     if (!dtm_comm_agree(rank->comm, status)) return false;
     dtm_device_reserve(rank->device, rank->plan->arena_bytes);
@@ -251,6 +247,7 @@ void dtm_device_close(dtm_rank *rank) {
         dtm_cuda_comms_close(rank);
         dtm_bounce_free(device);
         dtm_feed_free(device);
+        dtm_marks_free(device);
         dtm_device_products_free(device);
         dtm_device_kernels_free(device);
         for (size_t i = 0; i < device->n_events; i++) device->driver->EventDestroy(device->events[i]);

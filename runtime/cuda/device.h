@@ -21,11 +21,13 @@ typedef struct dtm_device_products dtm_device_products;
 typedef struct dtm_feed dtm_feed;
 typedef struct dtm_step_graph dtm_step_graph;
 typedef struct dtm_bounce dtm_bounce;
+typedef struct dtm_marks dtm_marks;
 
 typedef struct dtm_device {
     dtm_cuda *cuda;
     const dtm_driver *driver;
     int rank;                   /* for messages */
+    dtm_rank *owner;
     int ordinal, multiprocessors, major, minor;
     char name[96];              /* "NVIDIA H100 80GB HBM3" */
     dtm_cu_device handle;
@@ -43,6 +45,7 @@ typedef struct dtm_device {
     dtm_device_products *products; /* matmul.c */
     dtm_feed *feed;                /* feed.c */
     dtm_step_graph *graph;         /* graph.c */
+    dtm_marks *marks;              /* marks.c */
     dtm_bounce *bounce;            /* bounce.c; NULL: messages go by NCCL */
     dtm_cuda_comms *comms;         /* nccl.c; NULL: the only rank */
     dtm_cu_event finished; /* recorded by whoever waits for all */
@@ -52,7 +55,7 @@ typedef struct dtm_device {
     /* Host memory for what is read or written outside of steps, of the largest so far. */
     void *view;
     int64_t view_bytes;
-    /* What was last enqueued, for a message of an error that comes later. */
+    /* What is enqueued: what marks are of. */
     const dtm_plan_instruction *last;
     dtm_status failure; /* of copies between blocks, for the instruction to return */
     bool each_waits; /* for each operation, as its time is asked for */
@@ -72,6 +75,8 @@ void dtm_device_products_name(dtm_device *device, char out[64]);
 /* False, and a failure "rank 1, device 0 (NAME): <what>: CUDA_ERROR_.. (text)", unless the result is DTM_CU_SUCCESS. */
 __attribute__((format(printf, 4, 5))) bool dtm_device_check(dtm_device *device, dtm_cu_result result, dtm_status *status,
                                                             const char *what, ...);
+/* After a library's call has failed: whether that is because the device has, which is then the failure. */
+bool dtm_device_has_failed(dtm_device *device, dtm_status *status);
 /* They live as long as the device. */
 bool dtm_device_stream(dtm_device *device, bool urgent, dtm_cu_stream *out, dtm_status *status);
 bool dtm_device_event(dtm_device *device, dtm_cu_event *out, dtm_status *status);
@@ -145,6 +150,26 @@ bool dtm_bounce_finish(dtm_rank *rank, uint32_t instruction, dtm_status *status)
 void *dtm_bounce_place(const dtm_rank *rank, uint32_t instruction, uint32_t i);
 /* While the host waits for an adapter; some drivers go on only when they are asked something. */
 void dtm_bounce_poke(void *device);
+
+/* ---- marks.c: how far a step has come ---- */
+
+/* The end of a kernel's parameter, as kernels/cuda/prelude.cuh has it: the word in which it says that it has begun. */
+typedef struct dtm_mark {
+    dtm_cu_pointer at;
+    uint32_t number, unused;
+} dtm_mark;
+
+bool dtm_marks_open(dtm_device *device, dtm_status *status);
+void dtm_marks_free(dtm_device *device);
+/* A walk through the plan begins: what is given is numbered from 1 again. */
+void dtm_marks_walk(dtm_device *device);
+/* The next step is begun by `compute`; outside of any graph. */
+bool dtm_marks_step(dtm_rank *rank, dtm_status *status);
+/* What `compute` is given next: a kernel, which takes the mark; or a product of cuBLASLt, which says nothing. The name stays. */
+bool dtm_mark_kernel(dtm_device *device, const char *kernel, dtm_mark *out, dtm_status *status);
+bool dtm_mark_product(dtm_device *device, dtm_status *status);
+/* After a failure: " in `y` (a.dtm, line 3), kernel fused_2, launch 7 of step 4; `x` (a.dtm, line 2) before it has ended". */
+void dtm_marks_say(dtm_device *device, char *out, size_t size);
 
 /* ---- graph.c ---- */
 

@@ -189,6 +189,7 @@ bool dtm_feed_begin(dtm_rank *rank, dtm_status *status) {
     int slot = (int)(rank->step % SLOTS);
     f->in_step = true;
     dtm_feed_again(device);
+    if (!dtm_marks_step(rank, status)) return false;
     if (f->steps[slot] >= 0) return dtm_status_fail(status, "step %lld begins before what step %lld told was taken: a defect of dtm", (long long)rank->step + 1, (long long)f->steps[slot] + 1);
     f->steps[slot] = rank->step;
     if (!f->known) return true;

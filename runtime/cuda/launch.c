@@ -31,7 +31,10 @@ typedef void (*dtm_sim_declare_function)(const dtm_sim_buffer *buffers, int n);
 typedef struct box_copy {
     dtm_cu_pointer from, to;
     int64_t size[DTM_PACK_RANK], from_step[DTM_PACK_RANK], to_step[DTM_PACK_RANK];
+    dtm_mark mark;
 } box_copy;
+
+static const char *const copy_names[COPY_UNITS] = {"dtm_copy_box_1", "dtm_copy_box_2", "dtm_copy_box_4", "dtm_copy_box_8", "dtm_copy_box_16"};
 
 struct dtm_device_kernels {
     dtm_cu_module *modules; /* one a kernel of the plan, then the runtime's own */
@@ -91,11 +94,8 @@ static bool load_modules(dtm_rank *rank, const dtm_jit_source *sources, dtm_jit_
         for (uint32_t l = 0; i < n && l < rank->plan->cuda[i].n_launches; l++)
             if (!take_function(rank->device, k->modules[i], rank->plan->cuda[i].launches[l].entry, &k->entries[i][l], status)) return false;
     }
-    for (int u = 0; u < COPY_UNITS; u++) {
-        char entry[32];
-        snprintf(entry, sizeof entry, "dtm_copy_box_%d", 1 << u);
-        if (!take_function(rank->device, k->modules[n + COPY], entry, &k->copies[u], status)) return false;
-    }
+    for (int u = 0; u < COPY_UNITS; u++)
+        if (!take_function(rank->device, k->modules[n + COPY], copy_names[u], &k->copies[u], status)) return false;
     if (!take_function(rank->device, k->modules[n + PRODUCT], "dtm_product_any", &k->product, status)) return false;
     if (own_of(rank->plan) == HALVES) return true;
     return take_function(rank->device, k->modules[n + HALVES], "dtm_product_of_bf16", &k->of_bf16, status) &&
@@ -160,8 +160,8 @@ static bool list_sources(dtm_rank *rank, dtm_jit_source *sources, char *texts[OW
 static bool check_kernels(const dtm_rank *rank, dtm_status *status) {
     for (uint32_t i = 0; i < rank->plan->n_cuda; i++) {
         const dtm_plan_cuda_kernel *k = &rank->plan->cuda[i];
-        int64_t words = (int64_t)k->tuples * (k->n_buffers + 1 + (k->n_sizes ? k->n_sizes : 1)) + 1;
-        if (k->n_launches > DTM_PLAN_CUDA_LAUNCHES || !k->tuples || words * 8 > DTM_PLAN_CUDA_BYTES)
+        int64_t words = (int64_t)k->tuples * (k->n_buffers + 1 + (k->n_sizes ? k->n_sizes : 1));
+        if (k->n_launches > DTM_PLAN_CUDA_LAUNCHES || !k->tuples || words * 8 > DTM_PLAN_CUDA_BYTES - DTM_PLAN_CUDA_TAIL)
             return dtm_status_fail(status, "the kernel `%s` has more launches or larger parameters than there may be: a defect of dtm", k->name);
     }
     return true;
@@ -235,6 +235,12 @@ static void declare(dtm_device_kernels *k, int *n, const char *name, dtm_cu_poin
     if (k->declare && bytes > 0 && *n < MOST_BUFFERS) k->declared[(*n)++] = (dtm_sim_buffer){name, at, (size_t)bytes, direction};
 }
 
+/* What ends the declaration of a launch: its mark, which it has to write. */
+static void declare_all(dtm_device_kernels *k, int n, const dtm_mark *mark) {
+    declare(k, &n, "mark", mark->at, sizeof mark->number, DTM_SIM_WRITE);
+    if (k->declare) k->declare(k->declared, n);
+}
+
 /* One run of a kernel: of a tuple, in one copy of its loop. */
 typedef struct run {
     uint32_t tuple, loop;
@@ -276,7 +282,7 @@ static void declare_run(const batch *b, const run *r, int *n) {
     }
 }
 
-/* The parameter: all tuples, then the word for errors. */
+/* The parameter: all tuples, then the word for errors, and the mark, which is of each launch. */
 static void fill(const batch *b, uint64_t *words, int *declared) {
     dtm_device *device = b->rank->device;
     dtm_device_kernels *k = device->kernels;
@@ -326,7 +332,10 @@ static bool run_batch(batch *b, dtm_status *status) {
         }
         if (l) declare_left(device->kernels, declared);
         if (!blocks) continue;
-        if (device->kernels->declare) device->kernels->declare(device->kernels->declared, declared);
+        dtm_mark mark;
+        if (!dtm_mark_kernel(device, launch->entry, &mark, status)) return false;
+        memcpy(words + b->kernel->tuples * each + 1, &mark, sizeof mark);
+        declare_all(device->kernels, declared, &mark);
         if (!enqueue(device, device->compute, device->kernels->entries[b->at->kernel.kernel][l], blocks, count, launch->threads, shared, words,
                      b->at->name ? b->at->name : b->kernel->name, status))
             return false;
@@ -485,7 +494,8 @@ bool dtm_device_copy(dtm_device *device, dtm_cu_stream stream, const dtm_pack_si
         p.to_step[d] = dim ? dim->to : 0;
     }
     int64_t blocks = (units + 4 * COPY_THREADS - 1) / (4 * COPY_THREADS), most = 16 * (int64_t)device->multiprocessors;
-    if (k->declare) k->declare(k->declared, declared);
+    if (!dtm_mark_kernel(device, copy_names[which], &p.mark, status)) return false;
+    declare_all(k, declared, &p.mark);
     return enqueue(device, stream, k->copies[which], blocks > most ? most : blocks, 1, COPY_THREADS, 0, &p, "copy", status);
 }
 
@@ -496,6 +506,7 @@ typedef struct product_parameter {
     dtm_cu_pointer a, b, c;
     int64_t m, n, k, batch, a_row, a_col, a_batch, b_row, b_col, b_batch, c_row, c_batch;
     int32_t a_type, b_type, c_type, accumulate; /* types: dtm_plan_dtype */
+    dtm_mark mark;
 } product_parameter;
 
 static int64_t reach(int64_t batch, int64_t stride, int64_t rows, int64_t row, int64_t columns, int64_t column, int64_t bytes) {
@@ -508,18 +519,20 @@ bool dtm_device_product(dtm_device *device, const dtm_matmul_sizes *z, dtm_cu_po
                         dtm_status *status) {
     dtm_device_kernels *k = device->kernels;
     bool halves = z->a_type == z->b_type && z->a_type != DTM_MATMUL_F32;
+    const char *kernel = !halves ? "dtm_product_any" : z->a_type == DTM_MATMUL_BF16 ? "dtm_product_of_bf16" : "dtm_product_of_f16";
     int64_t tile = halves ? HALVES_TILE : PRODUCT_TILE, tiles = (z->m + tile - 1) / tile * ((z->n + tile - 1) / tile);
     product_parameter p = {a, b, c, z->m, z->n, z->k, z->batch, z->a_row, z->a_col, z->a_batch, z->b_row, z->b_col, z->b_batch, z->c_row, z->c_batch,
-                           (int32_t)plain_type(z->a_type), (int32_t)plain_type(z->b_type), (int32_t)plain_type(z->c_type), (int32_t)z->accumulate};
+                           (int32_t)plain_type(z->a_type), (int32_t)plain_type(z->b_type), (int32_t)plain_type(z->c_type), (int32_t)z->accumulate, {0}};
     int declared = 0;
     if (z->k) declare(k, &declared, "a", a, reach(z->batch, z->a_batch, z->m, z->a_row, z->k, z->a_col, z->a_type == DTM_MATMUL_F32 ? 4 : 2), DTM_SIM_READ);
     if (z->k) declare(k, &declared, "b", b, reach(z->batch, z->b_batch, z->k, z->b_row, z->n, z->b_col, z->b_type == DTM_MATMUL_F32 ? 4 : 2), DTM_SIM_READ);
     declare(k, &declared, "c", c, reach(z->batch, z->c_batch, z->m, z->c_row, z->n, 1, z->c_type == DTM_MATMUL_F32 ? 4 : 2), DTM_SIM_READ | DTM_SIM_WRITE);
+    if (!dtm_mark_kernel(device, kernel, &p.mark, status)) return false;
     if (tiles > INT32_MAX) return dtm_status_fail(status, "the product `%s` would be a launch of %lld blocks", what, (long long)tiles);
     dtm_cu_launch launch = {.grid = {(unsigned)tiles, 1, (unsigned)(z->batch < MOST_BATCH ? z->batch : MOST_BATCH)}, .block = {PRODUCT_THREADS, 1, 1}, .stream = device->compute};
     dtm_cu_function function = !halves ? k->product : z->a_type == DTM_MATMUL_BF16 ? k->of_bf16 : k->of_f16;
     void *arguments[] = {&p};
-    if (k->declare) k->declare(k->declared, declared);
+    declare_all(k, declared, &p.mark);
     return dtm_device_check(device, device->driver->LaunchKernelEx(&launch, function, arguments, NULL), status, "the launch of the product `%s`", what);
 }
 

@@ -126,6 +126,7 @@ static bool find_forms(const shape *s, form out[OPERANDS]) {
 
 static bool check(dtm_device *device, dtm_cublas_status result, const char *what, dtm_status *status) {
     if (result == DTM_CUBLAS_SUCCESS) return true;
+    if (dtm_device_has_failed(device, status)) return false;
     const char *text = device->products->lt->GetStatusString(result);
     return dtm_status_fail(status, "rank %d, device %d (%s): cuBLASLt: %s: %s (status %d)", device->rank, device->ordinal, device->name, what, text ? text : "?",
                            (int)result);
@@ -399,6 +400,7 @@ bool dtm_device_multiply(dtm_rank *rank, uint32_t instruction, double *work, dtm
             dtm_cu_pointer operands[OPERANDS] = {base[A], base[B], base[C]};
             advance(&p, 0, p.outers, outer, operands);
             advance(&p, p.outers, p.outers + p.sums, turn, operands);
+            if (c && c->found && !dtm_mark_product(rank->device, status)) return false;
             bool ok = c && c->found ? check(rank->device, dtm_product_call(rank->device, c, operands, adds || turn), at->name, status) : generate(rank, at, &p, operands, adds || turn, status);
             if (!ok) return false;
         }

@@ -103,6 +103,7 @@ static bool fail_nccl(dtm_rank *rank, dtm_nccl_comm comm, int result, const char
 static bool fail_call(dtm_rank *rank, dtm_nccl_comm comm, int result, const char *what, const char *on, dtm_status *status) {
     for (double begin = now(); result == DTM_NCCL_REMOTE_ERROR && now() - begin < OTHERS_SECONDS; pause_briefly())
         if (dtm_comm_is_lost(rank->comm)) return dtm_status_echo(status);
+    if (dtm_device_has_failed(rank->device, status)) return false;
     return fail_nccl(rank, comm, result, what, on, status);
 }
 
@@ -191,6 +192,19 @@ static void say_carried(const dtm_rank *rank, const channel *c, uint32_t number,
         snprintf(ranks + length, sizeof ranks - length, "%s%d", length ? ", " : "", c->ranks[r]);
     }
     snprintf(out, size, "%s%s on %s (ranks %s%s), operation %u there", what, microbatch, c->name, ranks, c->n_ranks > 16 ? ", .." : "", number);
+}
+
+void dtm_cuda_comms_say(const dtm_rank *rank, char *out, size_t size) {
+    const dtm_cuda_comms *comms = rank->device->comms;
+    *out = 0;
+    for (size_t c = 0; comms && c < comms->n_channels; c++) {
+        const channel *at = &comms->channels[c];
+        size_t length = strlen(out);
+        char what[500];
+        if (at->stamps[0] == at->stamps[1]) continue;
+        say_carried(rank, at, at->stamps[0], what, sizeof what);
+        snprintf(out + length, size - length, "%s%s", length ? ", or " : "", what);
+    }
 }
 
 static bool watch_channel(dtm_rank *rank, channel *c, double deadline, dtm_status *status) {

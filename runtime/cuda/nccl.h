@@ -26,6 +26,8 @@ bool dtm_cuda_comms_open(dtm_rank *rank, dtm_status *status);
  * before `close`. */
 void dtm_cuda_comms_stop(dtm_rank *rank);
 void dtm_cuda_comms_close(dtm_rank *rank);
+/* For messages: what is under way, "" for nothing. */
+void dtm_cuda_comms_say(const dtm_rank *rank, char *out, size_t size);
 /* A walk through the plan begins: operations are numbered from 1 again. */
 void dtm_cuda_comms_walk(dtm_rank *rank);
 

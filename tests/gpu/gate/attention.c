@@ -130,6 +130,7 @@ static void run_entry(int a, const entry *e, const char *part, sizes *z, kept *k
     memcpy(scratch, delta, (size_t)deltas * 4);
     tuple(&l, at, TENSORS, scratch, (const int64_t *)z, sizeof *z / 8);
     param(&l, &none, sizeof none);
+    mark(&l);
     snprintf(name, sizeof name, "%s_%s", e->name, part);
     l.shared = strcmp(part, "delta") != 0 ? shared_of(e, !strcmp(part, "forward")) : 0;
     run(&l, a, name, (int)blocks, 1, e->threads, (uint64_t)(order + 1));

@@ -46,6 +46,7 @@ static void test_copy(int a, box b, int bytes, int grid, int order) {
     for (size_t i = 0; i < to_bytes; i++) wanted[i] = to[i] = (unsigned char)(draw() >> 16);
     b.from = from, b.to = to;
     memcpy(l.params, &b, l.bytes = sizeof b);
+    mark(&l);
     char entry[40];
     snprintf(entry, sizeof entry, "dtm_copy_box_%d", bytes);
     run(&l, a, entry, grid, 1, 256, (uint64_t)(bytes + grid));
@@ -108,6 +109,7 @@ static void test_gather(int a, const char *kernel, format f, int batch, int widt
         tuple(&l, at[t], 3, NULL, (const int64_t[]){tokens[t], ROWS, FIRST, VOCABULARY}, 4);
     }
     param(&l, &error, sizeof error);
+    mark(&l);
     int64_t most = tokens[0] > tokens[1] ? tokens[0] : tokens[1], vectors = batch * most * width / (f.digits == 23 ? 1 : 8);
     run(&l, a, kernel, (int)(vectors + 255) / 256, 2, 256, (uint64_t)most);
     CHECK(*error == least);
@@ -142,7 +144,9 @@ static void test_scatter(int a, const char *kernel, format f, int batch, int wid
         tuple(&second, at[t], 3, given[t], (const int64_t[]){tokens[t], ROWS, FIRST}, 3);
     }
     param(&l, &none, sizeof none);
+    mark(&l);
     param(&second, &none, sizeof none);
+    mark(&second);
     run(&l, a, "scatter_order", 1, 2, 512, (uint64_t)tokens[0]);
     for (int t = 0; t < 2; t++) memcpy(given[t], scratch[t], (size_t)tokens[t] * 16);
     run(&second, a, kernel, (batch * ROWS * width / (f.digits == 23 ? 1 : 8) + 255) / 256, 2, 256, (uint64_t)tokens[0]);
@@ -173,6 +177,7 @@ static void test_rope_table(int a, int64_t positions, int64_t first, int order) 
     int64_t *none = NULL;
     tuple(&l, (void *[]){table}, 1, NULL, (const int64_t[]){positions, first}, 2);
     param(&l, &none, sizeof none);
+    mark(&l);
     run(&l, a, "rope_table", (int)(positions * 5 + 127) / 128, 1, 128, (uint64_t)first);
     double most = 0;
     for (int64_t p = 0; p < positions; p++)
@@ -199,6 +204,7 @@ static void test_rope(int a, const char *kernel, format f, int rows, int positio
     for (int i = 0; i < count; i++) put(x, i, i % 101 == 50 ? NAN : drawn(), f), before[i] = get(x, i, f);
     tuple(&l, (void *[]){x, table, out}, 3, NULL, (const int64_t[]){rows, positions, sign}, 3);
     param(&l, &none, sizeof none);
+    mark(&l);
     int vectors = apart ? rows * (part / 2 + width - part) : rows * heads * (part / 2 + width - part) / 4;
     run(&l, a, kernel, (vectors + 255) / 256, 1, 256, (uint64_t)rows);
     int wrong = 0;

@@ -38,6 +38,7 @@ static void test_product(int a, const char *kernel, int64_t tile, int64_t m, int
     for (int64_t i = 0; i < b_count; i++) put(y, i, drawn_ones ? drawn() : (int)(draw() >> 16) % 4 - 1, fb);
     for (int64_t i = 0; i < c_count; i++) put(z, i, (int)(draw() >> 16) % 8, fc), before[i] = get(z, i, fc);
     memcpy(l.params, &p, l.bytes = sizeof p);
+    mark(&l);
     run_grid(&l, a, kernel, (const uint32_t[]){(uint32_t)(((m + tile - 1) / tile) * ((n + tile - 1) / tile)), 1, batch > 2 ? 2 : 1}, 256, (uint64_t)(m + n + k));
     int wrong = 0;
     for (int64_t b = 0; b < batch; b++)

@@ -126,6 +126,13 @@ static inline void tuple(launch *l, void *const *buffers, int n_buffers, void *s
     for (int i = 0; i < n_sizes; i++) wide(l, sizes[i]);
 }
 
+/* What every entry of ours takes last: where it says that it has begun, which it is held to. */
+static inline void mark(launch *l) {
+    buffer(l, "mark", 4, SIM_WRITE);
+    whole(l, 77);
+    whole(l, 0); /* the structure's end */
+}
+
 static inline void run_grid(const launch *l, int architecture, const char *kernel, const uint32_t grid[3], int block, uint64_t seed) {
     struct sim_memory *memory = sim_memory_new();
     static struct sim_reports reports;

@@ -231,7 +231,8 @@ static void fill(const used *u) {
 }
 
 static bool run_launches(tested *p, const dtm_plan_cuda_kernel *k, const int64_t (*z)[16], char *const *scratch, const int64_t *scratch_bytes,
-                         const unsigned char *params, size_t bytes, int tuples, const used *all, int count, int64_t *error, uint64_t seed) {
+                         const unsigned char *params, size_t bytes, int tuples, const used *all, int count, int64_t *error, uint32_t *mark,
+                         uint64_t seed) {
     struct sim_memory *memory = sim_memory_new();
     static struct sim_reports reports;
     static struct sim_buffer buffers[MOST_BUFFERS];
@@ -241,7 +242,9 @@ static bool run_launches(tested *p, const dtm_plan_cuda_kernel *k, const int64_t
     sim_memory_add(memory, p->arena, (size_t)p->plan->arena_bytes + 4096);
     sim_memory_add(memory, error, sizeof *error);
     sim_memory_define(memory, error, sizeof *error, true);
+    sim_memory_add(memory, mark, sizeof *mark);
     buffers[n++] = (struct sim_buffer){"error", error, sizeof *error, SIM_READ | SIM_WRITE};
+    buffers[n++] = (struct sim_buffer){"mark", mark, sizeof *mark, SIM_WRITE};
     for (int i = 0; i < count; i++) {
         size_t size = (size_t)(all[i].elements * dtype_bytes[all[i].buffer->dtype]);
         sim_memory_define(memory, all[i].at, size, all[i].reads);
@@ -300,6 +303,8 @@ static void launch(tested *p, const dtm_plan_instruction *at, const int64_t *num
     int count = 0, tuples = 0;
     int64_t error = DTM_KERNEL_OK;
     void *error_at = &error;
+    uint32_t mark = 0, number = 77;
+    void *mark_at = &mark;
     for (uint32_t t = 0; t < launch->tuples && tuples < (int)k->tuples; t++) {
         int64_t copies = 1;
         uint32_t loop = launch->loops.items[t];
@@ -339,8 +344,11 @@ static void launch(tested *p, const dtm_plan_instruction *at, const int64_t *num
     bytes = k->tuples * of_tuple; /* unused tuples stand in the parameter too */
     memcpy(params + bytes, &error_at, sizeof error_at);
     bytes += sizeof error_at;
-    bool good = run_launches(p, k, (const int64_t(*)[16])z, scratch, scratch_bytes, params, bytes, tuples, all, count, &error, (uint64_t)(at - p->plan->instructions));
-    check(good, __LINE__, k->name, p->path);
+    memcpy(params + bytes, &mark_at, sizeof mark_at);
+    memcpy(params + bytes + sizeof mark_at, &number, sizeof number);
+    bytes += 2 * sizeof mark_at;
+    bool good = run_launches(p, k, (const int64_t(*)[16])z, scratch, scratch_bytes, params, bytes, tuples, all, count, &error, &mark, (uint64_t)(at - p->plan->instructions));
+    check(good && mark == number, __LINE__, k->name, p->path);
     for (int i = 0; good && i < count; i++)
         if (all[i].writes && all[i].tensor) compare(p, at, &all[i]);
     CHECK(error == DTM_KERNEL_OK);

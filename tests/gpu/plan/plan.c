@@ -194,18 +194,21 @@ static void check_product(dtm_rank *rank, const product *p, int index, dtm_statu
 
 static const char source[] =
     "struct tuple { void *b[1]; void *scratch; long long z[1]; };\n"
-    "struct tuples { tuple t[2]; unsigned long long *error; };\n"
+    "struct tuples { tuple t[2]; unsigned long long *error; unsigned *mark, number; };\n"
     "extern \"C\" __global__ void __launch_bounds__(32) first(const __grid_constant__ tuples p) {\n"
+    "    if (!(threadIdx.x | blockIdx.y)) *p.mark = p.number;\n"
     "    ((long long *)p.t[blockIdx.y].scratch)[threadIdx.x] = p.t[blockIdx.y].z[0] + threadIdx.x;\n"
     "}\n"
     "extern \"C\" __global__ void __launch_bounds__(32) second(const __grid_constant__ tuples p) {\n"
+    "    if (!(threadIdx.x | blockIdx.y)) *p.mark = p.number;\n"
     "    float *to = (float *)p.t[blockIdx.y].b[0];\n"
     "    to[threadIdx.x] += (float)((long long *)p.t[blockIdx.y].scratch)[threadIdx.x];\n"
     "}\n";
 static const char meets[] =
     "struct tuple { void *b[1]; void *scratch; long long z[1]; };\n"
-    "struct tuples { tuple t[1]; unsigned long long *error; };\n"
+    "struct tuples { tuple t[1]; unsigned long long *error; unsigned *mark, number; };\n"
     "extern \"C\" __global__ void __launch_bounds__(32) meet(const __grid_constant__ tuples p) {\n"
+    "    if (!(threadIdx.x | blockIdx.y)) *p.mark = p.number;\n"
     "    if (((int *)p.t[0].b[0])[threadIdx.x] >= p.t[0].z[0]) atomicMin(p.error, (unsigned long long)threadIdx.x);\n"
     "}\n";
 

@@ -45,6 +45,7 @@ struct device {
     int waiters;     /* host threads that wait for it */
     uint64_t peers;  /* devices whose access it has enabled */
     double virtual_time;
+    long ran;        /* kernels and work of libraries, for fault_of */
 };
 /* Every handle points to something that begins so. They are kept when they are destroyed, so that a use after it is known. */
 enum kind { STREAM = 0x51e0, EVENT, MODULE, FUNCTION, GRAPH, EXEC };
@@ -178,6 +179,7 @@ void code_release(struct task *);
 bool hold_declared(const struct task *);
 
 void write_calls(void); /* driver_mutants.c */
+int fault_of(const struct op *); /* the error that what has run ends with, made by DTM_SIM_FAULT */
 
 #define DRIVER_FUNCTION(name, since, parameters) dtm_cu_result fake_##name parameters;
 DTM_DRIVER_FUNCTIONS(DRIVER_FUNCTION)

@@ -2,6 +2,9 @@
  * it. What is caught shows that the checks see it; what is not is a hole in them, or a call that the program does not need (../mutate).
  * DTM_SIM_CALLS names a file for how many calls of each kind there were.
  *
+ * DTM_SIM_FAULT=device:n:error: the n-th kernel or work of a library that runs on that device ends with that sticky error, as if it had done
+ * something that a GPU notices and the stand-in does not: of graphs too, whose launches are made once and run in each step.
+ *
  *     wait, record    the call is lost
  *     sync            the host does not wait
  *     launch, copy    it is lost
@@ -39,6 +42,18 @@ EXPORT bool dtm_sim_mutated(const char *which, const char *of) {
             return yes;
         }
     abort();
+}
+int fault_of(const struct op *op) {
+    const char *wanted = getenv("DTM_SIM_FAULT");
+    struct device *d = op->task->device;
+    int device, error;
+    long n;
+    if (!wanted || (op->task->doing != LAUNCHES && op->task->doing != WORKS))
+        return OK;
+    if (sscanf(wanted, "%d:%ld:%d", &device, &n, &error) != 3 || ++d->ran != n || d->ordinal != device)
+        return OK;
+    fprintf(stderr, "fault: %ld of device %d, of %s\n", n, device, op->task->name);
+    return error;
 }
 void write_calls(void) {
     const char *path = getenv("DTM_SIM_CALLS");

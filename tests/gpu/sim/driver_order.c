@@ -245,6 +245,8 @@ static bool run_one(struct op *op, uint64_t pass) {
             break;
         }
     op->finish += cost(op);
+    if (!error && !t->device->error)
+        error = fault_of(op);
     complete(op, error);
     return true;
 }

@@ -8,16 +8,19 @@
 
 #define ATTENTION(name, type, width, v_width)                                                                                                      \
     DTM_ENTRY(name##_forward, 128, 9, 53, 1) {                                                                                                     \
+        dtm_begin(p.mark);                                                                                                                         \
         extern __shared__ __align__(16) unsigned char shared[];                                                                                    \
         SIZES;                                                                                                                                     \
         dtm_attention_halves<type, width, v_width>::forward(s, UNIT * dtm_log2_e, B(type, 0), B(type, 1), B(type, 2), B(type, 3), B(float, 4),      \
                                                             blockIdx.x, (type *)shared);                                                           \
     }                                                                                                                                              \
     DTM_ENTRY(name##_delta, 128, 9, 53, 1) {                                                                                                       \
+        dtm_begin(p.mark);                                                                                                                         \
         SIZES;                                                                                                                                     \
         dtm_attention_delta(s, B(type, 3), B(type, 5), (float *)p.t[blockIdx.y].scratch, (dtm_i64)blockIdx.x * 4 + threadIdx.x / 32);              \
     }                                                                                                                                              \
     DTM_ENTRY(name##_keys, 128, 9, 53, 1) {                                                                                                        \
+        dtm_begin(p.mark);                                                                                                                         \
         extern __shared__ __align__(16) unsigned char shared[];                                                                                    \
         SIZES;                                                                                                                                     \
         dtm_attention_halves<type, width, v_width>::keys(s, UNIT * dtm_log2_e, UNIT, B(type, 0), B(type, 1), B(type, 2), B(type, 5), B(float, 4),  \
@@ -25,6 +28,7 @@
                                                          (type *)shared);                                                                          \
     }                                                                                                                                              \
     DTM_ENTRY(name##_queries, 128, 9, 53, 1) {                                                                                                     \
+        dtm_begin(p.mark);                                                                                                                         \
         extern __shared__ __align__(16) unsigned char shared[];                                                                                    \
         SIZES;                                                                                                                                     \
         dtm_attention_halves<type, width, v_width>::queries(s, UNIT * dtm_log2_e, UNIT, B(type, 0), B(type, 1), B(type, 2), B(type, 5),            \
