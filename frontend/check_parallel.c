@@ -538,6 +538,46 @@ static bool add_time_axis(dtm_checker *c) {
 
 /* ---- all rules ---- */
 
+/* An axis has one stage. */
+static bool add_zero_axis(dtm_checker *c, dtm_name name, dtm_zero_rule *rule) {
+    const dtm_settings *settings = &c->module->settings;
+    const char *text = dtm_checker_text(c, name.text);
+    uint8_t axis = dtm_checker_axis(c, name);
+    if (axis == DTM_NO_AXIS) return false;
+    bool again = rule->axes >> axis & 1;
+    for (size_t i = 0; i < settings->n_zeros; i++)
+        if (settings->zeros[i].axes >> axis & 1) {
+            dtm_error(c->context, name.span, 405, "a second `zero` for the axis `%s`", text);
+            dtm_note(c->context, settings->zeros[i].span, "the first is here");
+            dtm_help(c->context, "leave `%s` out of one of them", text);
+            return false;
+        }
+    if (again) {
+        dtm_error(c->context, name.span, 405, "the axis `%s` stands twice in this rule", text);
+        dtm_help(c->context, "remove one of the two");
+        return false;
+    }
+    rule->axes |= (uint16_t)(1 << axis);
+    return true;
+}
+
+static bool read_zero(dtm_checker *c, const dtm_statement *s) {
+    dtm_settings *settings = &c->module->settings;
+    dtm_zero_rule rule = {.span = s->span, .place = c->dump ? (dtm_place){s->suffix.file, s->suffix.line} : dtm_checker_place(c, s->span)};
+    int64_t stage = 0;
+    if (!dtm_section_whole(c, s->value, "`zero`", 1, &stage)) return false;
+    if (stage > 3) {
+        dtm_error(c->context, s->value->span, 409, "`zero` has the stages 1, 2 and 3, not %lld", (long long)stage);
+        dtm_help(c->context, "zero 1 splits optimizer state, 2 gradients too, 3 the weights too");
+        return false;
+    }
+    rule.stage = (uint8_t)stage;
+    for (size_t i = 0; i < s->names.count; i++)
+        if (!add_zero_axis(c, s->names.items[i], &rule)) return false;
+    DTM_PUSH(c->arena, settings->zeros, settings->n_zeros, settings->cap_zeros, rule);
+    return true;
+}
+
 static bool read_recompute(dtm_checker *c, const dtm_statement *s) {
     bool none = s->value->kind == DTM_EXPR_NAME && strcmp(dtm_checker_text(c, s->value->text), "none") == 0;
     return none || dtm_checker_refuse(c, s->span, "`recompute`", "recompute none, or remove the line");
@@ -549,7 +589,7 @@ static bool read_rule(dtm_checker *c, const dtm_statement *s, const model_names 
     case DTM_STATEMENT_SPLITS: return read_splits(c, s, names, sets);
     case DTM_STATEMENT_KEEP: return read_keep(c, s, names);
     case DTM_STATEMENT_EXPECT: return read_expect(c, s, names);
-    case DTM_STATEMENT_ZERO: return dtm_checker_refuse(c, s->span, "`zero`", "remove the line");
+    case DTM_STATEMENT_ZERO: return read_zero(c, s);
     case DTM_STATEMENT_RECOMPUTE: return read_recompute(c, s);
     case DTM_STATEMENT_MICROBATCHES:
         if (!settings->microbatches_span.file) return read_microbatches(c, s->value, s->span);
@@ -600,6 +640,8 @@ static bool check_pipeline_alone(dtm_checker *c) {
         for (int d = 0; d < settings->keeps[i].count; d++)
             for (int a = 0; a < settings->keeps[i].dims[d].n_axes; a++)
                 if (settings->keeps[i].dims[d].axes[a] == pipeline->axis) keep = &settings->keeps[i], also = keep->span;
+    for (size_t i = 0; i < settings->n_zeros; i++)
+        if (settings->zeros[i].axes >> pipeline->axis & 1) also = settings->zeros[i].span;
     if (!pipeline->present || !also.file) return true;
     dtm_error(c->context, also, 405, "a pipeline splits one repeat, and nothing else");
     dtm_note(c->context, pipeline->span, "the pipeline is here");

@@ -231,6 +231,14 @@ typedef struct dtm_splits_rule {
     dtm_span dim_spans[32];
 } dtm_splits_rule;
 
+/* `zero STAGE on AXIS, ..`: what of a weight lies in parts on the ranks of these axes between steps. */
+typedef struct dtm_zero_rule {
+    uint8_t stage; /* 1: optimizer state and the weight that it updates; 2: its gradient too; 3: the weight in use too */
+    uint16_t axes;
+    dtm_span span;
+    dtm_place place;
+} dtm_zero_rule;
+
 /* `AXIS splits REPEAT with schedule = .., microbatches = .., chunks = .., stages = [..]`: a pipeline. Its microbatches are
  * those of the settings; beside `microbatches K` these are K rounds of as many. */
 typedef struct dtm_pipeline_rule {
@@ -307,6 +315,8 @@ typedef struct dtm_settings {
     dtm_splits_rule *splits;
     dtm_keep_rule *keeps;
     dtm_expect_rule *expects;
+    dtm_zero_rule *zeros;
+    size_t n_zeros, cap_zeros;
     size_t n_splits, cap_splits, n_keeps, cap_keeps, n_expects, cap_expects;
     int64_t microbatches; /* 1: none */
     dtm_span microbatches_span;

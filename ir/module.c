@@ -155,6 +155,7 @@ static void *copy_of(dtm_arena *arena, const void *array, size_t bytes) {
 
 static void clone_settings(dtm_arena *arena, dtm_settings *s) {
     CLONE_ARRAY(arena, s, splits, n_splits, cap_splits);
+    CLONE_ARRAY(arena, s, zeros, n_zeros, cap_zeros);
     CLONE_ARRAY(arena, s, keeps, n_keeps, cap_keeps);
     CLONE_ARRAY(arena, s, expects, n_expects, cap_expects);
     s->pipeline.stages = copy_of(arena, s->pipeline.stages, s->pipeline.n_stages * sizeof *s->pipeline.stages);

@@ -453,15 +453,28 @@ static void print_pipeline(const printer *p, const dtm_settings *s) {
     dtm_text_printf(p->out, "\n");
 }
 
+static void print_zero(const printer *p, const dtm_zero_rule *rule) {
+    const char *between = " on ";
+    dtm_text_printf(p->out, "    zero %d", rule->stage);
+    for (int a = 0; a < p->module->settings.mesh.count; a++) {
+        if (!(rule->axes >> a & 1)) continue;
+        dtm_text_printf(p->out, "%s%s", between, string_text(p, p->module->settings.mesh.axes[a].name));
+        between = ", ";
+    }
+    if (p->module->after) print_place(p, rule->place, p->out);
+    dtm_text_printf(p->out, "\n");
+}
+
 static void print_parallel(const printer *p) {
     const dtm_settings *s = &p->module->settings;
-    if (!s->n_splits && !s->n_keeps && !s->n_expects && s->microbatches <= 1 && !s->pipeline.present) return;
+    if (!s->n_splits && !s->n_zeros && !s->n_keeps && !s->n_expects && s->microbatches <= 1 && !s->pipeline.present) return;
     dtm_text_printf(p->out, "\nparallel {\n");
     for (size_t i = 0; i < s->n_splits; i++) print_splits(p, &s->splits[i]);
     if (s->pipeline.present && s->pipeline.rounds > 1)
         dtm_text_printf(p->out, "    microbatches %lld\n", (long long)s->pipeline.rounds);
     if (s->pipeline.present) print_pipeline(p, s);
     else if (s->microbatches > 1) dtm_text_printf(p->out, "    microbatches %lld\n", (long long)s->microbatches);
+    for (size_t i = 0; i < s->n_zeros; i++) print_zero(p, &s->zeros[i]);
     for (size_t i = 0; i < s->n_keeps; i++) print_keep(p, &s->keeps[i]);
     for (size_t i = 0; i < s->n_expects; i++) print_expect(p, &s->expects[i]);
     dtm_text_printf(p->out, "}\n");

@@ -229,6 +229,7 @@ bool dtm_pass_shard(dtm_module *module) {
     if (any_by_cost(module)) s.worth = try_expanding(module, s.arena);
     s.failed = dtm_error_count(module->context) || !choose(&s);
     if (!s.failed && s.axes) {
+        shard_rest(&s);
         shard_update(&s);
         shard_units(&s);
         shard_warnings(&s);

@@ -38,6 +38,7 @@ typedef struct shard_op {
     const dtm_keep_rule *keep; /* a relayout put in for this rule: `x` as it is kept */
     uint32_t place;           /* in execution order, from 1; 0: not in the module */
     double copies;            /* executions a step */
+    uint16_t rests;           /* of a weight: axes on which it is split at rest and alike in use (`zero`) */
     dtm_dim inner[DTM_MAX_AXES]; /* made by expanding an operator that the axis splits along this, which it normalised */
     shard_domain domain[DTM_MAX_AXES];
     shard_choice choice[DTM_MAX_AXES];
@@ -138,6 +139,13 @@ uint16_t shard_axes_by_cost(const shard *s);
 double shard_cost(shard *s, uint16_t axes);
 /* shard_memory.c: the bytes that a rank holds with the choices as they stand, by estimate. */
 double shard_memory(shard *s);
+
+/* ---- shard_rest.c: `zero` ---- */
+void shard_rest(shard *s); /* after the choices, before the update: how weights rest */
+/* Of a weight or what is cast of one: the axes on which it rests split. */
+uint16_t shard_rests(const shard *s, dtm_value value);
+bool shard_gathers_again(const shard *s, dtm_value value); /* the backward pass does not read what the forward pass has gathered */
+const char *shard_rest_title(const shard *s, int axis);    /* "zero 3 on dp, line 12"; NULL: no rule */
 
 /* ---- shard_update.c: the update follows the weights ---- */
 void shard_update(shard *s);

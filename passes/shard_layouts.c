@@ -255,6 +255,7 @@ enum { MAX_COPIES = 12 };
 typedef struct copy {
     dtm_type type;
     dtm_op reader;   /* the first that wants it, for the reason */
+    bool again;      /* for the backward pass, of what it gathers for itself */
     dtm_op before;   /* the operator it is put in front of; 0: right after the producer */
     uint32_t place;  /* of that; 0: right after the producer */
     int parent;      /* the copy it is made from; -1: the value */
@@ -295,6 +296,10 @@ static uint32_t place_of(const shard *s, dtm_op op) {
     return op < s->n_ops ? s->ops[op].place : 0;
 }
 
+static bool is_again(const shard *s, dtm_value value, dtm_op reader) {
+    return s->ops[reader].phase == PHASE_BACKWARD && shard_gathers_again(s, value);
+}
+
 static void add_reader(copies *c, dtm_op reader, uint32_t operand, dtm_type type) {
     const shard *s = c->t->s;
     dtm_op_kind kind = s->module->ops[reader].kind;
@@ -303,11 +308,12 @@ static void add_reader(copies *c, dtm_op reader, uint32_t operand, dtm_type type
     bool handed_on = kind == DTM_OP_LAST || (kind == DTM_OP_CARRY && operand == 1);
     dtm_op before = handed_on ? 0 : stand_before(s, producer, kind == DTM_OP_CARRY ? dtm_enclosing(s->module, reader, DTM_OP_REPEAT) : reader);
     uint32_t place = handed_on ? 0 : place_of(s, before);
+    bool again = is_again(s, c->of, reader);
     int i = 0;
-    while (i < c->count && c->list[i].type != type) i++;
+    while (i < c->count && (c->list[i].type != type || c->list[i].again != again)) i++;
     if (i == c->count) {
         if (c->count == MAX_COPIES) dtm_broken("shard", "a value is wanted in more than %d layouts", MAX_COPIES);
-        c->list[c->count++] = (copy){type, reader, before, place, -1, 0};
+        c->list[c->count++] = (copy){type, reader, again, before, place, -1, 0};
     } else if (place < c->list[i].place) {
         c->list[i].before = before;
         c->list[i].place = place;
@@ -366,7 +372,7 @@ static plan plan_copies(copies *c) {
         for (int k = 0; k < c->count; k++) {
             dtm_type from = i < 0 ? c->t->types[c->of] : c->list[i].type;
             bool possible = i != k && !(dtm_type_get(m, c->list[k].type)->max & ~dtm_type_get(m, from)->max) &&
-                            !(i >= 0 && is_too_late(c, from, c->list[k].type));
+                            !(i >= 0 && (is_too_late(c, from, c->list[k].type) || c->list[i].again != c->list[k].again));
             c->times[1 + i][k] = possible ? dtm_relayout_find(m, from, c->list[k].type).time : 1e30;
         }
     plan now = {.time = 0}, best = {.time = 1e300};
@@ -434,7 +440,8 @@ static void redirect(const copies *c) {
         dtm_op reader = s->readers[c->of][i];
         for (uint32_t k = 0; k < s->module->ops[reader].n_operands; k++)
             for (int j = 0; j < c->count; j++)
-                if (s->module->ops[reader].operands[k] == c->of && c->t->operands[reader][k] == c->list[j].type)
+                if (s->module->ops[reader].operands[k] == c->of && c->t->operands[reader][k] == c->list[j].type &&
+                    is_again(s, c->of, reader) == c->list[j].again)
                     s->module->ops[reader].operands[k] = c->list[j].value;
     }
 }

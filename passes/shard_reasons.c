@@ -98,6 +98,15 @@ static const char *need_of_value(const shard *s, const dtm_type_data *from, cons
     return dtm_arena_printf(s->arena, "%s needs the value", title);
 }
 
+/* A weight that rests split is gathered for its use. */
+static const char *reason_to_use(const shard *s, dtm_value value, const dtm_type_data *from, const dtm_type_data *to, dtm_op reader) {
+    uint16_t axes = shard_rests(s, value) & dtm_type_split_axes(from) & ~dtm_type_split_axes(to);
+    dtm_text text = {s->arena, NULL, 0, 0};
+    for (int a = 0; a < s->module->settings.mesh.count; a++)
+        if (axes >> a & 1) dtm_text_printf(&text, "%s%s", text.length ? " and " : "", shard_rest_title(s, a));
+    return axes ? dtm_arena_printf(s->arena, "%s: %s uses all of it", text.data, title_of_reader(s, reader)) : NULL;
+}
+
 const char *shard_reason(const shard *s, dtm_value value, const dtm_type_data *from, const dtm_type_data *to, dtm_op reader) {
     uint16_t reduced = (uint16_t)((from->sum & ~to->sum) | (from->max & ~to->max));
     if (reduced) {
@@ -105,6 +114,8 @@ const char *shard_reason(const shard *s, dtm_value value, const dtm_type_data *f
         return rules ? dtm_arena_printf(s->arena, "%s: each rank has a term; %s", rules, need)
                      : dtm_arena_printf(s->arena, "%s, not a term", need);
     }
+    const char *use = reason_to_use(s, value, from, to, reader);
+    if (use) return use;
     for (int d = 0; d < from->rank; d++)
         if (from->layout[d].count > to->layout[d].count) return reason_to_gather(s, from, to, d, reader);
     const char *title = title_of_reader(s, reader);

@@ -239,7 +239,19 @@ static void warn_late(const shard *s, int axis) {
     }
 }
 
+static void warn_rests(const shard *s, const dtm_zero_rule *rule) {
+    uint16_t axes = rule->axes & s->axes;
+    for (size_t i = 0; i < s->n_order; i++) axes &= (uint16_t)~s->ops[s->order[i]].rests;
+    for (int a = 0; a < s->module->settings.mesh.count; a++) {
+        if (!(axes >> a & 1)) continue;
+        dtm_warning(s->module->context, rule->span, 805, "`zero %d` applies to nothing on %s: no weight is alike on its ranks",
+                    rule->stage, axis_name(s, a));
+        dtm_help(s->module->context, "name an axis that splits the batch: what is split in use rests so anyway");
+    }
+}
+
 void shard_warnings(shard *s) {
+    for (size_t i = 0; i < s->module->settings.n_zeros; i++) warn_rests(s, &s->module->settings.zeros[i]);
     for (int a = 0; a < s->module->settings.mesh.count; a++) {
         if (!(s->axes >> a & 1) || (s->time >> a & 1)) continue;
         if (!s->rules[a]) {
