@@ -364,6 +364,18 @@ static void begin_carries(dtm_checker *c, const dtm_scope *outer, const body_sca
     }
 }
 
+/* One dimension that goes by another name is renamed; else the body has to end with what it begins with. */
+static void help_carried(dtm_checker *c, dtm_type first, dtm_type next) {
+    const dtm_type_data *a = dtm_type_get(c->module, first), *b = dtm_type_get(c->module, next);
+    int differ = 0, at = 0;
+    for (int d = 0; a->rank == b->rank && d < a->rank; d++)
+        if (a->dims[d] != b->dims[d]) differ++, at = d;
+    if (a->rank == b->rank && differ == 1 && c->module->dims[a->dims[at]].size == c->module->dims[b->dims[at]].size)
+        dtm_help(c->context, "rename(.., %s as %s) gives the dimension its name back", dtm_dim_name(c->module, b->dims[at]),
+                 dtm_dim_name(c->module, a->dims[at]));
+    else dtm_help(c->context, "each copy takes what the one before it leaves: let the body end with %s", type_text(c, first));
+}
+
 static bool end_carries(dtm_checker *c, const carried *list, size_t count) {
     bool good = true;
     for (size_t i = 0; i < count; i++) {
@@ -375,6 +387,7 @@ static bool end_carries(dtm_checker *c, const carried *list, size_t count) {
                   "`%s` is carried from one copy to the next: it begins as %s and ends as %s",
                   dtm_checker_text(c, list[i].name.text), type_text(c, first),
                   type_text(c, dtm_value_get(c->module, next)->type));
+        help_carried(c, first, dtm_value_get(c->module, next)->type);
         good = false;
     }
     return good;

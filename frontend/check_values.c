@@ -182,6 +182,30 @@ static bool take_flag(reader *r, const dtm_expr *value) {
     return true;
 }
 
+/* Attributes that passes give: no source file has them. */
+static bool is_inner(dtm_op_kind kind, const char *name, size_t length) {
+    static const struct {
+        dtm_op_kind kind;
+        const char *name;
+    } inner[] = {{DTM_OP_DROPOUT, "site"}, {DTM_OP_ROPE, "inverse"}, {DTM_OP_ROPE, "scale_kind"}};
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
+        if (kind == inner[i].kind && strlen(inner[i].name) == length && !strncmp(name, inner[i].name, length)) return true;
+    return false;
+}
+
+/* What an operator can be told after its operands. */
+static void help_attributes(const reader *r, const dtm_op_row *row) {
+    dtm_text list = {.arena = r->c->arena};
+    const char *const kinds[2] = {row->numbers, row->flags};
+    for (int k = 0; k < 2; k++)
+        for (const char *p = kinds[k]; *p; p += strcspn(p, " "), p += *p == ' ') {
+            int length = (int)strcspn(p, " =");
+            if (!is_inner(r->call->kind, p, (size_t)length)) dtm_text_printf(&list, "%s%.*s%s", list.length ? ", " : "", length, p, k ? "" : " = ..");
+        }
+    if (list.length) dtm_help(r->c->context, "it takes %s", list.data);
+    else dtm_help(r->c->context, "it takes none");
+}
+
 static bool bad_key(reader *r, const dtm_argument *a) {
     const dtm_op_row *row = &dtm_op_rows[r->call->kind];
     dtm_string names[DTM_MAX_NUMBERS + 1];
@@ -194,7 +218,9 @@ static bool bad_key(reader *r, const dtm_argument *a) {
         return false;
     }
     dtm_string nearest = dtm_string_nearest(r->c->context, dtm_checker_text(r->c, a->key.text), names, n);
-    if (nearest) dtm_help(r->c->context, "did you mean `%s`?", dtm_checker_text(r->c, nearest));
+    const char *near = dtm_checker_text(r->c, nearest);
+    if (nearest && (r->c->dump || !is_inner(r->call->kind, near, strlen(near)))) dtm_help(r->c->context, "did you mean `%s`?", near);
+    else if (!r->c->dump) help_attributes(r, row);
     return false;
 }
 
@@ -314,7 +340,10 @@ static bool take_plain(reader *r, const dtm_argument *a, size_t index) {
     if (takes_dims_as_arguments(kind, index)) return take_dim(r, a->value, at->over, &at->n_over);
     if (kind == DTM_OP_CAST && index == 1)
         return need_name(r, a->value, "a dtype", &name) && find_dtype(r->c, name, &at->dtype);
-    if (kind == DTM_OP_DROPOUT && index == 1) return dtm_checker_number(r->c, a->value, &at->number[DTM_DROPOUT_P]);
+    if (kind == DTM_OP_DROPOUT && index == 1) {
+        r->given |= 1u << DTM_DROPOUT_P;
+        return dtm_checker_number(r->c, a->value, &at->number[DTM_DROPOUT_P]);
+    }
     if (take_flag(r, a->value)) return true;
     if (kind == DTM_OP_CARRY && index == 1) return need_name(r, a->value, "a value", &r->call->carried);
     if (r->count == 64) {
@@ -404,6 +433,11 @@ static bool check_attributes(reader *r) {
     dtm_checker *c = r->c;
     const double *number = r->call->attributes.number;
     dtm_op_kind kind = r->call->kind;
+    if (kind == DTM_OP_DROPOUT && !c->dump && !(r->given >> DTM_DROPOUT_P & 1)) {
+        dtm_error(c->context, r->expr->span, 311, "dropout needs its probability");
+        dtm_help(c->context, "dropout(x, 0.1): each element is zero with probability 0.1");
+        return false;
+    }
     if (kind == DTM_OP_DROPOUT && !(number[DTM_DROPOUT_P] >= 0 && number[DTM_DROPOUT_P] < 1)) {
         dtm_error(c->context, r->expr->span, 311, "dropout's p is a probability: at least 0 and less than 1");
         return false;

@@ -256,6 +256,7 @@ dtm_string dtm_string_nearest(const dtm_context *context, const char *name, cons
         size_t distance = edit_distance(name, candidate);
         /* half of a word of two letters is another word: `dp` is not `pp` mistyped */
         bool near = 2 * distance < length || strcasecmp(name, candidate) == 0 || (length > 2 && strlen(candidate) > 2);
+        if (strcasecmp(name, candidate) == 0) distance = 0; /* `Gelu` is gelu rather than relu */
         if (near && distance < best) {
             best = distance;
             nearest = candidates[i];

@@ -180,9 +180,14 @@ bool infer_need_all(const inference *in, uint32_t i, const infer_dims *wanted) {
     return true;
 }
 
-/* Where none is said: the last dimension of the first operand that no other has, or else its last. */
+/* Where none is said: the last dimension of the first operand that no other has, or else its last. Of a product those that
+ * both have. */
 static void suggest_over(const inference *in) {
     const dtm_type_data *type = infer_operand(in, 0);
+    if (in->kind == DTM_OP_DOT) {
+        infer_help_dims(in, 0, 0);
+        return;
+    }
     dtm_dim likely = type->rank ? type->dims[type->rank - 1] : 0;
     for (int d = 0; d < type->rank; d++) {
         bool elsewhere = false;

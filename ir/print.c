@@ -542,8 +542,11 @@ void dtm_module_print(dtm_module *module, const dtm_print_options *options, dtm_
         if (!module->n_ranks) print_region(&p, module->body, 0, false);
         for (size_t i = 0; i < module->n_ranks; i++) {
             printer of_rank = {module->ranks[i], p.options, out};
-            dtm_text_printf(out, "%s# %s = %zu\n", i ? "\n" : "", pipeline_axis(&of_rank), i);
+            size_t before = out->length;
+            dtm_text_printf(out, "%s# %s = %zu\n", before ? "\n" : "", pipeline_axis(&of_rank), i);
+            size_t headed = out->length;
             print_region(&of_rank, module->ranks[i]->body, 0, false);
+            if (out->length == headed) out->data[out->length = before] = 0; /* this rank has no such region */
         }
         return;
     }

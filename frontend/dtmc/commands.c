@@ -223,7 +223,7 @@ int dtm_command_ir(const dtm_options *given) {
     char *text = dump_of(options, options->after, arena), *before = NULL;
     bool failed = !text;
     if (text && !*text) {
-        fprintf(stderr, "dtmc ir: there is no region `%s`\n", options->only);
+        fprintf(stderr, "dtmc ir: there is no region `%s`: --only takes the name of a repeat, forward, backward or update\n", options->only);
         failed = true;
     } else if (text && options->diff) {
         before = dump_of(options, pass_before(options->after), arena);
