@@ -122,7 +122,13 @@ static void write_log(const dtm_interpretation *run, const char *path) {
         const dtm_tensor *loss = dtm_tensors_find(&run->reports, "loss", step);
         const dtm_tensor *norm = dtm_tensors_find(&run->reports, "grad_norm", step);
         if (!loss || !norm) fail(path, "no loss or gradient norm");
-        fprintf(file, "{\"step\":%lld,\"loss\":%.17g,\"grad_norm\":%.17g}\n", (long long)step, loss->data[0], norm->data[0]);
+        fprintf(file, "{\"step\":%lld,\"loss\":%.17g,\"grad_norm\":%.17g", (long long)step, loss->data[0], norm->data[0]);
+        static const char *const of_f16[] = {"scale", "skipped"};
+        for (int i = 0; i < 2; i++) {
+            const dtm_tensor *report = dtm_tensors_find(&run->reports, of_f16[i], step);
+            if (report) fprintf(file, ",\"%s\":%.17g", of_f16[i], report->data[0]);
+        }
+        fprintf(file, "}\n");
     }
     if (fclose(file)) fail(path, "cannot be written");
 }
