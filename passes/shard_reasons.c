@@ -9,12 +9,13 @@ static bool is_split(shard_choice choice) { return choice >= CHOICE_FACTOR && ch
 /* The rule that splits an operator on an axis, or NULL: it is not split by one. */
 static const char *rule_of_choice(const shard *s, dtm_op op, int axis) {
     shard_choice choice = s->ops[op].choice[axis];
-    if (!is_split(choice) || !s->rules[axis]) return NULL;
+    if (!is_split(choice)) return NULL;
     const dtm_factor *f = &s->ops[op].factors[choice - (choice >= CHOICE_QUERIES ? CHOICE_QUERIES : CHOICE_FACTOR)];
-    for (int i = 0; i < s->rules[axis]->count; i++)
+    for (int i = 0; s->rules[axis] && i < s->rules[axis]->count; i++)
         for (int k = 0; k < f->n_names; k++)
             if (s->rules[axis]->dims[i] == f->names[k]) return shard_rule_title(s, axis, f->names[k]);
-    return shard_rule_title(s, axis, f->names[0]);
+    const char *rest = s->ops[op].phase == PHASE_UPDATE ? shard_rest_title(s, axis) : NULL; /* it follows the weights */
+    return rest || !s->rules[axis] ? rest : shard_rule_title(s, axis, f->names[0]);
 }
 
 void shard_explain_terms(shard *s, const dtm_type *types) {
