@@ -13,6 +13,7 @@
  * weight is cast for its use: by its ranks block by block, so that what is gathered is in the type that it is used in.
  *
  * With `zero 3` the forward and the backward pass gather for themselves; with 1 and 2 what was gathered for the one serves the other. */
+#include "ir/fault.h"
 #include "passes/shard.h"
 
 static uint8_t stage_of(const shard *s, int axis) {
@@ -45,7 +46,7 @@ static int dim_to_rest(const shard *s, dtm_value weight, int axis) {
     int best = -1;
     for (int d = 0; d < type->rank; d++) {
         double block = largest_block(s, weight, axis, d);
-        if (block < least) least = block, best = d;
+        if (dtm_fault(174) ? block > least : block < least) least = block, best = d;
     }
     return best;
 }
@@ -90,7 +91,7 @@ uint16_t shard_rests(const shard *s, dtm_value value) {
 bool shard_gathers_again(const shard *s, dtm_value value) {
     uint16_t rests = shard_rests(s, value);
     for (int a = 0; a < s->module->settings.mesh.count; a++)
-        if (rests >> a & 1 && stage_of(s, a) == 3) return true;
+        if (rests >> a & 1 && stage_of(s, a) == 3) return !dtm_fault(173);
     return false;
 }
 
