@@ -27,6 +27,8 @@ const char *const feature_texts[FEATURES] = {
     "values in bf16",
     "values in f16",
     "gradients of weights added up in bf16 by several ranks",
+    "weights that rest in parts",
+    "weights that rest in parts, gathered by the backward pass for itself",
     "a step that is skipped, and one that is not",
 };
 
@@ -179,6 +181,8 @@ static void look_at_result(dtm_module *module, dtm_op op, void *state) {
     }
     const char *why = data->why ? dtm_string_text(module->context, data->why) : "";
     l->seen[FEATURE_AGAIN] |= strstr(why, "made again rather than kept") != NULL;
+    l->seen[FEATURE_RESTS] |= strncmp(why, "zero 1", 6) == 0 || strncmp(why, "zero 2", 6) == 0;
+    l->seen[FEATURE_GATHERED_AGAIN] |= strncmp(why, "zero 3", 6) == 0 && dtm_enclosing(module, op, DTM_OP_BACKWARD);
     l->seen[FEATURE_NO_ROOM] |= strstr(why, "more memory than there is") != NULL;
     if (data->kind == DTM_OP_ALL_REDUCE || data->kind == DTM_OP_ALL_GATHER || data->kind == DTM_OP_REDUCE_SCATTER)
         look_at_collective(module, op, l);

@@ -26,6 +26,8 @@ typedef enum feature {
     FEATURE_BF16,             /* precision bf16 */
     FEATURE_F16,              /* precision f16 */
     FEATURE_REDUCE_BF16,      /* gradients of weights sent in bf16, by more than one rank */
+    FEATURE_RESTS,            /* weights that rest in parts, gathered once for both passes */
+    FEATURE_GATHERED_AGAIN,   /* and by the backward pass for itself */
     FEATURE_SKIPPED,          /* a step that is skipped, and one that is not */
     FEATURES
 } feature;

@@ -564,11 +564,14 @@ static void write_machine(draws *d, program *p) {
 
 /* The pipeline is drawn last, so that all else is as it would be without. Its axis is any of the mesh; where microbatches were
  * drawn, they are its rounds. */
+static const char *const axis_names[] = {"tp", "dp", "cp"};
+
 static void write_placement(draws *d, int most_ranks, program *p) {
-    static const char *const names[] = {"tp", "dp", "cp"};
+    const char *const *names = axis_names;
     int axes = draw_between(d, 1, 3), sizes[3];
     char rules[sizeof p->placement], mesh[200] = "";
     p->ranks = 1;
+    p->axes = axes;
     for (int i = 0; i < axes; i++) {
         int most = most_ranks / p->ranks < 4 ? most_ranks / p->ranks : 4;
         static const int likely[] = {2, 1, 3, 4};
@@ -597,6 +600,14 @@ static void write_placement(draws *d, int most_ranks, program *p) {
     put(p->placement, sizeof p->placement, "mesh { %s }\n\nparallel {\n%s}\n", mesh, rules);
 }
 
+/* Where weights rest: on some axes, by a stage each. */
+static void write_zero(draws *d, program *p) {
+    p->zero[0] = 0;
+    if (!draw_chance(d, 40)) return;
+    for (int a = 0; a < p->axes && a < 3; a++)
+        if (draw_chance(d, 70)) put(p->zero, sizeof p->zero, "    zero %d on %s\n", 3 - draw(d, 3), axis_names[a]);
+}
+
 void program_draw_model(draws *d, program *out) {
     memset(out, 0, sizeof *out);
     draw_sizes(d, out);
@@ -607,10 +618,12 @@ void program_draw_placement(draws *d, int most_ranks, program *out) {
     out->placement[0] = 0;
     write_placement(d, most_ranks, out);
     write_machine(d, out);
+    write_zero(d, out); /* last, so that all else is as it would be without */
 }
 
 void program_print_placement(const program *p, int64_t memory, FILE *out) {
     fprintf(out, "%s", p->placement);
+    if (*p->zero) fprintf(out, "\nparallel {\n%s}\n", p->zero);
     if (!*p->machine) return;
     fprintf(out, "\nmachine {\n%s", p->machine);
     if (memory) fprintf(out, "    memory = %lld B\n", (long long)memory);

@@ -25,9 +25,10 @@ typedef struct program {
     int n_repeats;
     char model[16384];     /* declarations, model and train */
     char placement[2048];  /* mesh and parallel */
+    char zero[200];        /* lines of `zero`, of another `parallel`; "": there are none */
     char machine[512];     /* what stands in `machine`, memory apart; "": there is none */
     int memory;            /* of what a rank needs without a bound, so many of a hundred parts; 0: no bound */
-    int ranks;
+    int ranks, axes;       /* axes: without a pipeline's */
 } program;
 
 /* The model of one record of draws, and a placement of it of another, on that many ranks at most: 8 or fewer. */
