@@ -94,6 +94,9 @@ void dtm_lower_accumulate(dtm_generator *g, dtm_op op) {
         dtm_emit_launch(g, op, DTM_PLAN_ELEMENTWISE, kernel, buffers, 2, sizes, 2);
         return;
     }
+    const char *term = dtm_c_loaded(g->arena, (dtm_dtype)type->dtype, "x[i]"), *sum = dtm_c_loaded(g->arena, (dtm_dtype)type->dtype, "sum[i]");
+    const char *added = dtm_c_stored(g->arena, (dtm_dtype)type->dtype, dtm_arena_printf(g->arena, "%s + %s", sum, term));
+    if (max) added = dtm_arena_printf(g->arena, "%s > %s || %s != %s ? x[i] : sum[i]", term, sum, term, term);
     const char *text = dtm_arena_printf(g->arena,
         "static int64_t @_extent(const int64_t *z) {\n    return (z[0] + 4095) / 4096;\n}\n"
         "static int64_t @_scratch_bytes(const int64_t *z) {\n    return (void)z, 0;\n}\n"
@@ -102,6 +105,6 @@ void dtm_lower_accumulate(dtm_generator *g, dtm_op op) {
         "    const int64_t low = begin * 4096, high = end * 4096 < a->sizes[0] ? end * 4096 : a->sizes[0];\n"
         "    if (a->sizes[1] == 0) {\n        for (int64_t i = low; i < high; i++) sum[i] = x[i];\n        return;\n    }\n"
         "#pragma omp simd\n    for (int64_t i = low; i < high; i++) sum[i] = %s;\n}\n",
-        c, c, max ? "x[i] > sum[i] || x[i] != x[i] ? x[i] : sum[i]" : dtm_fault(33) ? "x[i]" : "sum[i] + x[i]");
+        c, c, !max && dtm_fault(33) ? "x[i]" : added);
     dtm_emit_launch(g, op, DTM_PLAN_ELEMENTWISE, dtm_kernel_index(g, "accumulate", text), buffers, 2, sizes, 2);
 }

@@ -45,6 +45,34 @@ static dtm_op narrowing(const microbatches *m, dtm_value value) {
     return dtm_use_counts(m->module, m->scratch)[value] == 1 ? def : 0;
 }
 
+/* The block that a rank updates of a term which is pending over microbatches is cut out where the term is made, and not behind the loop: so
+ * the block alone is accumulated; and before the term is narrowed for the ranks, as it is accumulated wide. */
+static void cut_early(const microbatches *m, dtm_op cut) {
+    dtm_module *module = m->module;
+    dtm_value term = dtm_op_get(module, cut)->operands[0], block = dtm_op_get(module, cut)->results[0];
+    dtm_op def = dtm_value_get(module, term)->def, narrow = narrowing(m, term);
+    dtm_op_move(module, cut, dtm_op_get(module, def)->region, dtm_op_position(module, def) + !narrow);
+    if (!narrow) return;
+    dtm_value wide = dtm_op_get(module, narrow)->operands[0];
+    dtm_type_data type = *dtm_value_type(module, block);
+    dtm_replace_uses(module, block, term);
+    dtm_op_get(module, cut)->operands[0] = wide;
+    dtm_op_get(module, narrow)->operands[0] = block;
+    module->values[term].type = module->values[block].type;
+    type.dtype = dtm_value_type(module, wide)->dtype;
+    module->values[block].type = dtm_type_intern(module, &type);
+}
+
+static void cut_terms_early(const microbatches *m) {
+    dtm_op_list ops = dtm_ops_in_order(m->module, m->scratch);
+    for (size_t i = 0; i < ops.count; i++) {
+        const dtm_op_data *data = dtm_op_get(m->module, ops.items[i]);
+        if (data->kind != DTM_OP_SHARD || !dtm_enclosing(m->module, ops.items[i], DTM_OP_UPDATE)) continue;
+        const dtm_type_data *type = dtm_value_type(m->module, data->operands[0]);
+        if ((type->sum | type->max) & m->time && dtm_value_get(m->module, data->operands[0])->def) cut_early(m, ops.items[i]);
+    }
+}
+
 /* Microbatches add up in f32 what ranks add up in less: the sum is narrowed, not each part of it. */
 static dtm_value accumulate_wide(microbatches *m, dtm_op narrow) {
     dtm_module *module = m->module;
@@ -320,7 +348,7 @@ bool dtm_pass_microbatch(dtm_module *module) {
     module->after = dtm_string_of(module->context, "microbatch");
     if (!m.time && !module->settings.pipeline.present) return true;
     m.scratch = dtm_arena_create();
-    if (m.time) rewrite_reductions(&m, module->body);
+    if (m.time) cut_terms_early(&m), rewrite_reductions(&m, module->body);
     m.n_ops = module->n_ops;
     m.phases = dtm_arena_alloc(m.scratch, m.n_ops * sizeof *m.phases);
     m.levels = dtm_arena_alloc(m.scratch, m.n_ops * sizeof *m.levels);

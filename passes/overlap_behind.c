@@ -64,11 +64,12 @@ static void spread(range *r) {
 /* Products in steps and their collective are one; false: one of them stands before the range and one needs the collective. */
 static bool keep_steps(range *r, bool *changed) {
     *changed = false;
-    for (size_t i = r->from; i < r->to; i++) {
+    for (size_t i = place(r, r->waiting->op) + 1; i < r->to; i++) { /* a gather before the range may have its products in it */
         dtm_op first;
         size_t count = dtm_is_in_steps(r->module, r->ops[i]) ? dtm_products_in_steps(r->module, r->ops[i], &first) : 0;
         if (!count) continue;
         size_t begin = place(r, first) < i ? place(r, first) : i, end = begin + count;
+        if (end < r->from) continue;
         bool needs = false, before = begin < r->from, beyond = end >= r->to;
         for (size_t k = before ? r->from : begin; k <= end && k < r->to; k++) needs |= r->needs[k];
         if (needs && before) return false;

@@ -41,13 +41,19 @@ static bool in_update(const chooser *c, dtm_op op) {
     return data->kind == DTM_OP_UPDATE || data->kind == DTM_OP_GRADIENT || dtm_enclosing(c->module, op, DTM_OP_UPDATE);
 }
 
+/* Its result has the type of what it moves. */
+static bool moves(const dtm_op_data *op) {
+    if (!op->n_results || !op->n_operands || op->body) return false;
+    return !dtm_computes(op->kind) && op->kind != DTM_OP_FILL && op->kind != DTM_OP_CAST && op->kind != DTM_OP_CARRY;
+}
+
 static bool adds_up(const chooser *c, const dtm_op_data *op) {
     dtm_op_kind kind = op->kind;
     if (kind == DTM_OP_CAST) return type_of(c, op->results[0])->dtype != DTM_F32; /* what ranks send to each other */
-    return kind == DTM_OP_ADD || kind == DTM_OP_CARRY || kind == DTM_OP_LAST || kind == DTM_OP_FILL;
+    return kind == DTM_OP_ADD || kind == DTM_OP_CARRY || kind == DTM_OP_FILL || moves(op);
 }
 
-/* What updates read, and what is added up to it; carries close cycles. */
+/* What updates read, and what is added up to it or moved there; carries close cycles. */
 static void find_updates(chooser *c) {
     for (bool news = true; news;) {
         news = false;
@@ -111,8 +117,8 @@ static bool wants(const chooser *c, const dtm_op_data *op, uint32_t k) {
 /* Of what moves elements: their type. */
 static void follow(chooser *c, const dtm_op_data *op) {
     dtm_type types[4];
-    bool moves = op->n_results && op->n_operands && (!dtm_computes(op->kind) || op->kind == DTM_OP_REDUCE_MAX) && op->kind != DTM_OP_FILL && op->kind != DTM_OP_CAST && op->kind != DTM_OP_CARRY && !op->body;
-    if (!moves || !is_float(c, op->results[0])) return;
+    bool keeps = moves(op) || op->kind == DTM_OP_REDUCE_MAX;
+    if (!keeps || !is_float(c, op->results[0])) return;
     if (dtm_infer(c->module, op->kind, op->operands, op->n_operands, &op->attributes, op->span, types))
         set_dtype(c, op->results[0], (dtm_dtype)dtm_type_get(c->module, types[0])->dtype);
 }

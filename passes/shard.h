@@ -145,6 +145,7 @@ void shard_rest(shard *s); /* after the choices, before the update: how weights 
 /* Of a weight or what is cast of one: the axes on which it rests split. */
 uint16_t shard_rests(const shard *s, dtm_value value);
 bool shard_gathers_again(const shard *s, dtm_value value); /* the backward pass does not read what the forward pass has gathered */
+const dtm_zero_rule *shard_rest_rule(const shard *s, int axis); /* NULL: none */
 const char *shard_rest_title(const shard *s, int axis);    /* "zero 3 on dp, line 12"; NULL: no rule */
 
 /* ---- shard_update.c: the update follows the weights ---- */

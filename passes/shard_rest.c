@@ -16,11 +16,11 @@
 #include "ir/fault.h"
 #include "passes/shard.h"
 
-static uint8_t stage_of(const shard *s, int axis) {
+const dtm_zero_rule *shard_rest_rule(const shard *s, int axis) {
     const dtm_settings *settings = &s->module->settings;
     for (size_t i = 0; i < settings->n_zeros; i++)
-        if (settings->zeros[i].axes >> axis & 1) return settings->zeros[i].stage;
-    return 0;
+        if (settings->zeros[i].axes >> axis & 1) return &settings->zeros[i];
+    return NULL;
 }
 
 /* Elements of the largest block with one more axis along a dimension. */
@@ -63,7 +63,7 @@ static void rest_casts(shard *s, dtm_value weight, int axis, int dim) {
 
 void shard_rest(shard *s) {
     for (int a = 0; a < s->module->settings.mesh.count; a++) {
-        if (!(s->axes >> a & 1) || !stage_of(s, a)) continue;
+        if (!(s->axes >> a & 1) || !shard_rest_rule(s, a)) continue;
         for (size_t i = 0; i < s->n_order; i++) {
             const dtm_op_data *data = dtm_op_get(s->module, s->order[i]);
             if (data->kind != DTM_OP_WEIGHT || shard_value_state(s, data->results[0], a) != STATE_ALIKE) continue;
@@ -91,19 +91,15 @@ uint16_t shard_rests(const shard *s, dtm_value value) {
 bool shard_gathers_again(const shard *s, dtm_value value) {
     uint16_t rests = shard_rests(s, value);
     for (int a = 0; a < s->module->settings.mesh.count; a++)
-        if (rests >> a & 1 && stage_of(s, a) == 3) return !dtm_fault(173);
+        if (rests >> a & 1 && shard_rest_rule(s, a)->stage == 3) return !dtm_fault(173);
     return false;
 }
 
 const char *shard_rest_title(const shard *s, int axis) {
-    const dtm_settings *settings = &s->module->settings;
-    for (size_t i = 0; i < settings->n_zeros; i++) {
-        if (!(settings->zeros[i].axes >> axis & 1)) continue;
-        const char *name = dtm_string_text(s->module->context, settings->mesh.axes[axis].name);
-        dtm_text text = {s->arena, NULL, 0, 0};
-        dtm_text_printf(&text, "zero %d on %s", settings->zeros[i].stage, name);
-        if (settings->zeros[i].place.line) dtm_text_printf(&text, ", line %u", settings->zeros[i].place.line);
-        return text.data;
-    }
-    return NULL;
+    const dtm_zero_rule *rule = shard_rest_rule(s, axis);
+    if (!rule) return NULL;
+    dtm_text text = {s->arena, NULL, 0, 0};
+    dtm_text_printf(&text, "zero %d on %s", rule->stage, dtm_string_text(s->module->context, s->module->settings.mesh.axes[axis].name));
+    if (rule->place.line) dtm_text_printf(&text, ", line %u", rule->place.line);
+    return text.data;
 }

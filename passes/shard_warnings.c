@@ -95,8 +95,8 @@ static void warn_unnamed(const shard *s, int axis) {
             for (int a = 0; a < settings->keeps[k].dims[d].n_axes; a++)
                 if (settings->keeps[k].dims[d].axes[a] == axis) return;
     dtm_warning(s->module->context, settings->mesh.axes[axis].span, 811,
-                "no rule names the axis %s: all its %lld ranks compute and hold the same", axis_name(s, axis),
-                (long long)axis_size(s, axis));
+                "no rule %s the axis %s: all its %lld ranks compute %sthe same", shard_rest_rule(s, axis) ? "of `splits` names" : "names",
+                axis_name(s, axis), (long long)axis_size(s, axis), shard_rest_rule(s, axis) ? "" : "and hold ");
     dtm_help(s->module->context, "say in `parallel` what it splits: `%s splits %s`", axis_name(s, axis), batch_name(s));
 }
 
