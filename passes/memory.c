@@ -269,11 +269,23 @@ static void see_reader(planner *p, dtm_value read, dtm_op user, void *state) {
     if (!runs_before(p, user, r->unit)) r->conflict = true;
 }
 
+/* What was started before, and has not been waited for, may still read it. */
+static bool is_on_its_way(const planner *p, dtm_op unit, dtm_value operand) {
+    int64_t position = p->order.begin[unit];
+    for (const dtm_op *user = p->users[operand]; *user; user++) {
+        if (dtm_is_alias(p->module, *user) && is_on_its_way(p, unit, op_of(p, *user)->results[0])) return true;
+        if (*user == unit || !dtm_is_apart(p->module, *user) || p->order.begin[*user] >= position) continue;
+        int64_t touched = dtm_touched_by(p->module, &p->order, *user);
+        if (touched < 0 || touched > position) return true;
+    }
+    return false;
+}
+
 /* Whether `result`, at its definition, may be written where `value` lies as far as value's readers are concerned. */
 static readers_state readers_before(planner *p, dtm_value value, dtm_value result) {
     readers_state r = {value, dtm_unit_of(p->module, def_of(p, result)), result, -1, false, false};
     each_user(p, value, see_reader, &r);
-    if (r.last >= p->order.begin[r.unit]) r.conflict = true;
+    if (r.last >= p->order.begin[r.unit] || (is_on_its_way(p, r.unit, value) && !dtm_fault(175))) r.conflict = true;
     return r;
 }
 
@@ -448,17 +460,6 @@ static bool counts_copies_of(const planner *p, uint32_t group, dtm_op loop) {
 /* What starts ahead of its place writes from there on. */
 static bool is_read_on_the_way(const planner *p, dtm_op unit, dtm_value operand) {
     return dtm_is_apart(p->module, unit) && !dtm_fault(87) && dtm_reader_after_start(p->module, &p->order, p->users, unit, operand);
-}
-
-/* What was started before, and has not been waited for, may still read it. */
-static bool is_on_its_way(const planner *p, dtm_op unit, dtm_value operand) {
-    int64_t position = p->order.begin[unit];
-    for (const dtm_op *user = p->users[operand]; *user; user++) {
-        if (*user == unit || !dtm_is_apart(p->module, *user) || p->order.begin[*user] >= position) continue;
-        int64_t touched = dtm_touched_by(p->module, &p->order, *user);
-        if (touched < 0 || touched > position) return true;
-    }
-    return false;
 }
 
 static bool join(planner *p, dtm_op unit, dtm_value result, dtm_value operand) {
