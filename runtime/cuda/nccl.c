@@ -1,7 +1,6 @@
-#include "runtime/cuda/nccl.h"
+#include "runtime/cuda/nccl_state.h"
 
 #include "ir/fault.h"
-#include "runtime/cuda/device.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -13,245 +12,10 @@
 /* Blocks of a communicator: a share of the multiprocessors each, no more than NCCL has a use for. */
 enum { SHARE = 8, MOST_BLOCKS = 16, MOST_MESSAGE_BLOCKS = 4 };
 
-/* What the channel carries out: that the watch may name it. */
-typedef struct carried {
-    uint32_t instruction;
-    int64_t microbatch; /* -1: of none */
-} carried;
+enum { ABORT_SECONDS = 10 };
 
-/* A communicator and its stream. Its operations are numbered from 1 in a walk through the plan, and again in the next; a graph keeps the
- * numbers. The stream itself writes to the host's memory which one it begins and which one it has ended. */
-typedef struct channel {
-    dtm_nccl_comm comm;
-    dtm_cu_stream stream;
-    char name[64];
-    int blocks;
-    bool has_room; /* its blocks are left to it alone */
-    int *ranks, n_ranks; /* of the world */
-    carried *carried;
-    uint64_t *calls; /* of a rehearsal: what each is, for the others to compare */
-    uint32_t n_carried, cap_carried;
-    uint32_t waited;               /* what compute has waited for, and all before it, by its number in the walk */
-    const struct use *expected;    /* the last that is about to be waited for */
-    volatile uint32_t *stamps; /* begun, ended */
-    uint32_t seen[2]; /* when the watch looked last, and since when they are so */
-    double since;
-} channel;
-
-typedef struct way {
-    uint32_t from, to; /* coordinates on the pipeline's axis */
-    bool backward;
-    channel *channel; /* NULL: of other ranks */
-} way;
-
-/* What an instruction has. */
-typedef struct use {
-    channel *channel; /* NULL: the rank is alone */
-    dtm_cu_event *done; /* one; of a message one for each microbatch */
-    uint32_t number;    /* of the collective, in the walk */
-    int peer;
-} use;
-
-/* A collective that compute has not waited for; several that wait for each other count as one. */
-typedef struct flight {
-    const channel *channel;
-    dtm_cu_event done;
-    int blocks;
-} flight;
-
-struct dtm_cuda_comms {
-    const dtm_nccl *nccl;
-    dtm_nccl_comm world;
-    int version, blocks; /* blocks: for collectives together */
-    channel *channels;
-    size_t n_channels;
-    way *links;
-    size_t n_links;
-    use *uses;
-    dtm_cu_event *events;
-    flight *flights;
-    size_t n_flights;
-    dtm_cu_event ready; /* of compute, recorded and waited for at once */
-    uint32_t *stamps; /* of all channels; stamps_at: for the device */
-    dtm_cu_pointer stamps_at;
-    bool aborted;
-    dtm_status failure; /* what the watch found */
-    int rank;
-    struct dtm_cuda_comms *next; /* of this process, with --local */
-};
-
-enum { ABORT_SECONDS = 10, OTHERS_SECONDS = 1 };
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static void pause_briefly(void) { nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL); }
-
-/* ---- errors ---- */
-
-static bool fail_nccl(dtm_rank *rank, dtm_nccl_comm comm, int result, const char *what, const char *on, dtm_status *status) {
-    const dtm_nccl *nccl = rank->device->comms->nccl;
-    const char *text = nccl->GetErrorString(result), *last = nccl->GetLastError(comm);
-    return dtm_status_fail(status, "rank %d, device %d (%s): %s%s%s: NCCL: %s (error %d)%s%s", rank->device->rank, rank->device->ordinal,
-                           rank->device->name, what, on ? " on " : "", on ? on : "", text ? text : "?", result, last && *last ? ": " : "", last && *last ? last : "");
-}
-
-/* Another rank has gone, or failed: that one knows why, and is given the time to say it. */
-static bool fail_call(dtm_rank *rank, dtm_nccl_comm comm, int result, const char *what, const char *on, dtm_status *status) {
-    for (double begin = now(); result == DTM_NCCL_REMOTE_ERROR && now() - begin < OTHERS_SECONDS; pause_briefly())
-        if (dtm_comm_is_lost(rank->comm)) return dtm_status_echo(status);
-    if (dtm_device_has_failed(rank->device, status)) return false;
-    return fail_nccl(rank, comm, result, what, on, status);
-}
-
-/* Until the communicator has done what it was told; then a call's work is on its stream. */
-static bool settle(dtm_rank *rank, dtm_nccl_comm comm, int result, const char *what, const char *on, dtm_status *status) {
-    const dtm_nccl *nccl = rank->device->comms->nccl;
-    double begin = now(), deadline = rank->options->deadline_given ? rank->options->deadline : 600;
-    while (result == DTM_NCCL_IN_PROGRESS) {
-        int asked = nccl->CommGetAsyncError(comm, &result);
-        if (asked != DTM_NCCL_SUCCESS) result = asked;
-        if (result != DTM_NCCL_IN_PROGRESS) break;
-        if (deadline > 0 && now() - begin > deadline)
-            return dtm_status_fail(status, "rank %d: hang: %s on %s has not begun for %.0f seconds", rank->device->rank, what, on, deadline);
-        pause_briefly();
-    }
-    return result == DTM_NCCL_SUCCESS || fail_call(rank, comm, result, what, on, status);
-}
-
-/* "all_reduce of x (line 12)" */
-static void say_operation(const dtm_rank *rank, uint32_t instruction, char *out, size_t size) {
-    const dtm_plan_instruction *at = &rank->plan->instructions[instruction];
-    int length = snprintf(out, size, "%s", rank->transfers[instruction].label);
-    if (at->line && length > 0 && (size_t)length < size)
-        snprintf(out + length, size - (size_t)length, " (%s%sline %u)", at->file ? at->file : "", at->file ? ", " : "", at->line);
-}
-
-static bool settle_operation(dtm_rank *rank, uint32_t instruction, const channel *c, int result, dtm_status *status) {
-    char what[160];
-    if (result == DTM_NCCL_SUCCESS) return true;
-    say_operation(rank, instruction, what, sizeof what);
-    return settle(rank, c->comm, result, what, c->name, status);
-}
-
-static bool check(dtm_rank *rank, uint32_t instruction, dtm_cu_result result, dtm_status *status) {
-    char what[160];
-    if (result == DTM_CU_SUCCESS) return true;
-    say_operation(rank, instruction, what, sizeof what);
-    return dtm_device_check(rank->device, result, status, "%s", what);
-}
-
-/* ---- the watch ---- */
-
-/* Those of this process: with --local all ranks', so that one can tell who has come. */
-static pthread_mutex_t watched_lock = PTHREAD_MUTEX_INITIALIZER;
-static dtm_cuda_comms *watched;
-
-static const channel *channel_at(const dtm_cuda_comms *comms, const channel *like) {
-    for (size_t c = 0; c < comms->n_channels; c++) {
-        const channel *other = &comms->channels[c];
-        if (!strcmp(other->name, like->name) && other->n_ranks == like->n_ranks && !memcmp(other->ranks, like->ranks, (size_t)like->n_ranks * sizeof(int)))
-            return other;
-    }
-    return NULL;
-}
-
-/* "; arrived: 0, 2; that did not: 1" of the ranks of this process; nothing where others have them. */
-static void say_arrived(const channel *c, uint32_t number, char *out, size_t size) {
-    char come[200] = "", missing[200] = "";
-    int known = 0;
-    pthread_mutex_lock(&watched_lock);
-    for (int r = 0; r < c->n_ranks; r++) {
-        const dtm_cuda_comms *comms = watched;
-        while (comms && comms->rank != c->ranks[r]) comms = comms->next;
-        const channel *other = comms ? channel_at(comms, c) : NULL;
-        if (!other) continue;
-        char *list = other->stamps[0] == number ? come : missing;
-        size_t length = strlen(list);
-        snprintf(list + length, 200 - length, "%s%d", length ? ", " : "", c->ranks[r]);
-        known++;
-    }
-    pthread_mutex_unlock(&watched_lock);
-    *out = 0;
-    if (known > 1) snprintf(out, size, "; arrived: %s; that did not: %s", come, missing[0] ? missing : "none");
-}
-
-/* "all_reduce of x (line 12), microbatch 3 on tp (ranks 0, 1), operation 7 there of step 2" */
-static void say_carried(const dtm_rank *rank, const channel *c, uint32_t number, char *out, size_t size) {
-    char what[160] = "an operation", microbatch[40] = "", ranks[120] = "";
-    if (number > 0 && number <= c->n_carried) {
-        const carried *at = &c->carried[number - 1];
-        say_operation(rank, at->instruction, what, sizeof what);
-        if (at->microbatch >= 0) snprintf(microbatch, sizeof microbatch, ", microbatch %lld", (long long)at->microbatch);
-    }
-    for (int r = 0; r < c->n_ranks && r < 16; r++) {
-        size_t length = strlen(ranks);
-        snprintf(ranks + length, sizeof ranks - length, "%s%d", length ? ", " : "", c->ranks[r]);
-    }
-    snprintf(out, size, "%s%s on %s (ranks %s%s), operation %u there", what, microbatch, c->name, ranks, c->n_ranks > 16 ? ", .." : "", number);
-}
-
-void dtm_cuda_comms_say(const dtm_rank *rank, char *out, size_t size) {
-    const dtm_cuda_comms *comms = rank->device->comms;
-    *out = 0;
-    for (size_t c = 0; comms && c < comms->n_channels; c++) {
-        const channel *at = &comms->channels[c];
-        size_t length = strlen(out);
-        char what[500];
-        if (at->stamps[0] == at->stamps[1]) continue;
-        say_carried(rank, at, at->stamps[0], what, sizeof what);
-        snprintf(out + length, size - length, "%s%s", length ? ", or " : "", what);
-    }
-}
-
-static bool watch_channel(dtm_rank *rank, channel *c, double deadline, dtm_status *status) {
-    const dtm_nccl *nccl = rank->device->comms->nccl;
-    uint32_t begun = c->stamps[0], ended = c->stamps[1];
-    char what[500], arrived[440];
-    int error = DTM_NCCL_SUCCESS, asked = nccl->CommGetAsyncError(c->comm, &error);
-    if (asked != DTM_NCCL_SUCCESS) error = asked;
-    say_carried(rank, c, begun != ended ? begun : ended + 1, what, sizeof what);
-    if (error != DTM_NCCL_SUCCESS && error != DTM_NCCL_IN_PROGRESS) return fail_call(rank, c->comm, error, what, NULL, status);
-    double time = now();
-    if (begun == ended || c->seen[0] != begun || c->seen[1] != ended) {
-        c->seen[0] = begun;
-        c->seen[1] = ended;
-        c->since = time;
-    }
-    if (deadline <= 0 || time - c->since <= deadline) return true;
-    say_arrived(c, begun, arrived, sizeof arrived);
-    return dtm_status_fail(status, "rank %d, device %d (%s): hang: %s, has not ended for %.3g seconds%s", rank->device->rank, rank->device->ordinal,
-                           rank->device->name, what, deadline, arrived);
-}
-
-static bool watch(dtm_rank *rank, dtm_status *status) {
-    dtm_cuda_comms *comms = rank->device->comms;
-    double deadline = rank->options->deadline_given ? rank->options->deadline : 600;
-    bool ok = true;
-    for (size_t c = 0; ok && c < comms->n_channels; c++) ok = watch_channel(rank, &comms->channels[c], deadline, status);
-    if (!ok && !comms->failure.failed) comms->failure = *status;
-    return ok;
-}
-
-static void begin_watch(dtm_rank *rank) {
-    dtm_cuda_comms *comms = rank->device->comms;
-    pthread_mutex_lock(&watched_lock);
-    comms->next = watched;
-    watched = comms;
-    pthread_mutex_unlock(&watched_lock);
-    rank->device->watch = watch;
-}
-
-static void end_watch(dtm_cuda_comms *comms) {
-    pthread_mutex_lock(&watched_lock);
-    dtm_cuda_comms **at = &watched;
-    while (*at && *at != comms) at = &(*at)->next;
-    if (*at) *at = comms->next;
-    pthread_mutex_unlock(&watched_lock);
-}
+/* setenv is the process', ranks may be threads of it. */
+static pthread_mutex_t environment_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void dtm_cuda_comms_walk(dtm_rank *rank) {
     dtm_cuda_comms *comms = rank->device->comms;
@@ -260,12 +24,6 @@ void dtm_cuda_comms_walk(dtm_rank *rank) {
         c->n_carried = c->waited = 0;
         c->expected = NULL;
     }
-}
-
-static bool stamp(dtm_rank *rank, uint32_t instruction, const channel *c, int which, dtm_status *status) {
-    const dtm_cuda_comms *comms = rank->device->comms;
-    dtm_cu_pointer at = comms->stamps_at + (dtm_cu_pointer)((const char *)&c->stamps[which] - (const char *)comms->stamps);
-    return check(rank, instruction, rank->device->driver->StreamWriteValue32(c->stream, at, c->n_carried, 0), status);
 }
 
 /* ---- the rehearsal ---- */
@@ -307,11 +65,11 @@ static bool carry(dtm_rank *rank, uint32_t instruction, channel *c, dtm_status *
 }
 
 static bool begin_carrying(dtm_rank *rank, uint32_t instruction, channel *c, dtm_status *status) {
-    return carry(rank, instruction, c, status) && stamp(rank, instruction, c, 0, status);
+    return carry(rank, instruction, c, status) && nccl_stamp(rank, instruction, c, 0, status);
 }
 
 static bool end_carrying(dtm_rank *rank, uint32_t instruction, const channel *c, dtm_cu_event done, dtm_status *status) {
-    return stamp(rank, instruction, c, 1, status) && check(rank, instruction, rank->device->driver->EventRecord(done, c->stream), status);
+    return nccl_stamp(rank, instruction, c, 1, status) && nccl_check(rank, instruction, rank->device->driver->EventRecord(done, c->stream), status);
 }
 
 /* ---- communicators ---- */
@@ -338,11 +96,11 @@ static bool make_world(dtm_rank *rank, dtm_status *status) {
     dtm_nccl_id id;
     memset(&id, 0, sizeof id);
     int result = rank->device->rank == 0 ? comms->nccl->GetUniqueId(&id) : DTM_NCCL_SUCCESS;
-    if (result != DTM_NCCL_SUCCESS) fail_nccl(rank, NULL, result, "the id of a communicator", "all ranks", status);
+    if (result != DTM_NCCL_SUCCESS) nccl_fail(rank, NULL, result, "the id of a communicator", "all ranks", status);
     if (!dtm_comm_agree(comm, status) || !dtm_broadcast(dtm_comm_world(comm), DTM_ALGORITHM_TREE, &id, sizeof id, 0, status)) return false;
     dtm_nccl_config config = config_of(comms, "world", 1);
     result = comms->nccl->CommInitRankConfig(&comms->world, dtm_comm_size(comm), id, dtm_comm_rank(comm), &config);
-    settle(rank, comms->world, result, "a communicator", "all ranks", status);
+    nccl_settle(rank, comms->world, result, "a communicator", "all ranks", status);
     return dtm_comm_agree(comm, status);
 }
 
@@ -354,8 +112,8 @@ static bool split(dtm_rank *rank, const char *name, int color, int key, int bloc
     *out = NULL;
     int result = comms->nccl->CommSplit(comms->world, color, key, &c->comm, &config);
     if (color == DTM_NCCL_NO_COLOR) {
-        settle(rank, comms->world, result, "a communicator for others", name, status);
-    } else if (settle(rank, c->comm, result, "a communicator", name, status) && dtm_device_stream(rank->device, true, &c->stream, status)) {
+        nccl_settle(rank, comms->world, result, "a communicator for others", name, status);
+    } else if (nccl_settle(rank, c->comm, result, "a communicator", name, status) && dtm_device_stream(rank->device, true, &c->stream, status)) {
         snprintf(c->name, sizeof c->name, "%s", name);
         c->blocks = blocks;
         c->stamps = &comms->stamps[2 * comms->n_channels];
@@ -536,7 +294,7 @@ static bool compare_calls(dtm_rank *rank, const channel *c, const uint64_t *thei
     char what[500];
     while (at < n && at < n_theirs && c->calls[at] == theirs[at]) at++;
     if (at == n && at == n_theirs) return true;
-    if (at < n) say_carried(rank, c, (uint32_t)at + 1, what, sizeof what);
+    if (at < n) nccl_say_carried(rank, c, (uint32_t)at + 1, what, sizeof what);
     else snprintf(what, sizeof what, "nothing is left on %s after %lld operations", c->name, (long long)n);
     return dtm_status_fail(status, "ranks %d and %d would wait for each other for ever: on rank %d %s, on rank %d it is %s", other, rank->device->rank,
                            rank->device->rank, what, other, at < n_theirs ? "another" : "none");
@@ -595,9 +353,9 @@ bool dtm_cuda_comms_open(dtm_rank *rank, dtm_status *status) {
     ok = ok && (comms->nccl = dtm_cuda_nccl(device->cuda, status)) != NULL;
     if (ok && comms->nccl->GetVersion(&comms->version) != DTM_NCCL_SUCCESS) ok = dtm_status_fail(status, "NCCL does not say its version");
     /* Launches on one device then keep the order in which the host makes them, if NCCL is 2.26 or newer. */
-    pthread_mutex_lock(&watched_lock);
+    pthread_mutex_lock(&environment_lock);
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-    pthread_mutex_unlock(&watched_lock);
+    pthread_mutex_unlock(&environment_lock);
     ok = ok && list_links(rank, status);
     size_t most = rank->n_groups * DTM_STREAMS + (ok ? comms->n_links : 0) + 1;
     channel **of_group = calloc(most, sizeof(channel *)); /* by group, and then by lane */
@@ -613,7 +371,7 @@ bool dtm_cuda_comms_open(dtm_rank *rank, dtm_status *status) {
     }
     ok = ok && rehearse(rank, of_group, status);
     free(of_group);
-    if (ok) begin_watch(rank);
+    if (ok) nccl_begin_watch(rank);
     return ok;
 }
 
@@ -642,12 +400,12 @@ static void abort_in_time(dtm_cuda_comms *comms) {
 /* Whether something is on the streams that does not end by itself. */
 static bool is_under_way(dtm_rank *rank) {
     const dtm_cuda_comms *comms = rank->device->comms;
-    double begin = now();
+    double begin = nccl_now();
     for (size_t c = 0; c < comms->n_channels;) {
         dtm_cu_result result = rank->device->driver->StreamQuery(comms->channels[c].stream);
         if (result == DTM_CU_SUCCESS) c++;
-        else if (result != DTM_CU_NOT_READY || now() - begin > 0.5) return true;
-        else pause_briefly();
+        else if (result != DTM_CU_NOT_READY || nccl_now() - begin > 0.5) return true;
+        else nccl_pause_briefly();
     }
     return false;
 }
@@ -662,7 +420,7 @@ static void end_comm(const dtm_nccl *nccl, dtm_nccl_comm comm) {
     int result = comm ? nccl->CommFinalize(comm) : DTM_NCCL_REMOTE_ERROR;
     while (result == DTM_NCCL_IN_PROGRESS) {
         if (nccl->CommGetAsyncError(comm, &result) != DTM_NCCL_SUCCESS) result = DTM_NCCL_REMOTE_ERROR;
-        if (result == DTM_NCCL_IN_PROGRESS) pause_briefly();
+        if (result == DTM_NCCL_IN_PROGRESS) nccl_pause_briefly();
     }
     if (result == DTM_NCCL_SUCCESS) nccl->CommDestroy(comm);
     else if (comm) nccl->CommAbort(comm);
@@ -671,7 +429,7 @@ static void end_comm(const dtm_nccl *nccl, dtm_nccl_comm comm) {
 void dtm_cuda_comms_close(dtm_rank *rank) {
     dtm_cuda_comms *comms = rank->device->comms;
     if (!comms) return;
-    end_watch(comms);
+    nccl_end_watch(comms);
     for (size_t c = 0; c < comms->n_channels; c++) {
         if (!comms->aborted) end_comm(comms->nccl, comms->channels[c].comm);
         free(comms->channels[c].ranks);
@@ -697,7 +455,7 @@ static bool follow_compute(dtm_rank *rank, uint32_t instruction, const channel *
     dtm_cu_event ready = rank->device->comms->ready;
     dtm_cu_result result = driver->EventRecord(ready, rank->device->compute);
     if (!result) result = driver->StreamWaitEvent(c->stream, ready, 0);
-    return check(rank, instruction, result, status);
+    return nccl_check(rank, instruction, result, status);
 }
 
 static void drop_flight(dtm_cuda_comms *comms, size_t index) {
@@ -719,7 +477,7 @@ static bool make_room(dtm_rank *rank, uint32_t instruction, const channel *c, dt
         }
     }
     while (ok && !c->has_room && comms->n_flights && under_way + blocks > comms->blocks && !dtm_fault(160)) {
-        ok = check(rank, instruction, rank->device->driver->StreamWaitEvent(c->stream, comms->flights[0].done, 0), status);
+        ok = nccl_check(rank, instruction, rank->device->driver->StreamWaitEvent(c->stream, comms->flights[0].done, 0), status);
         under_way -= comms->flights[0].blocks;
         if (comms->flights[0].blocks > blocks) blocks = comms->flights[0].blocks;
         drop_flight(comms, 0);
@@ -815,12 +573,12 @@ bool dtm_cuda_collective_start(dtm_rank *rank, uint32_t instruction, const void 
     if (!follow_compute(rank, instruction, c, status)) return false;
     uint32_t before = at->after ? rank->events[at->after] : 0;
     const use *other = at->after && rank->transfers[before].n_apart ? &comms->uses[before] : NULL;
-    if (other && other->channel && other->channel != c && !check(rank, instruction, driver->StreamWaitEvent(c->stream, other->done[0], 0), status))
+    if (other && other->channel && other->channel != c && !nccl_check(rank, instruction, driver->StreamWaitEvent(c->stream, other->done[0], 0), status))
         return false;
     if (!make_room(rank, instruction, c, u->done[0], status) || !begin_carrying(rank, instruction, c, status)) return false;
     u->number = c->n_carried;
     int result = start_on(comms->nccl, c, &at->collective, &rank->transfers[instruction], from, to);
-    return settle_operation(rank, instruction, c, result, status) && end_carrying(rank, instruction, c, u->done[0], status);
+    return nccl_settle_operation(rank, instruction, c, result, status) && end_carrying(rank, instruction, c, u->done[0], status);
 }
 
 void dtm_cuda_collective_expect(dtm_rank *rank, uint32_t instruction) {
@@ -841,7 +599,7 @@ bool dtm_cuda_collective_wait(dtm_rank *rank, uint32_t instruction, dtm_status *
     c->waited = u->number;
     for (size_t f = 0; f < comms->n_flights; f++)
         if (comms->flights[f].done == u->done[0]) drop_flight(comms, f);
-    return check(rank, instruction, rank->device->driver->StreamWaitEvent(rank->device->compute, u->done[0], 0), status);
+    return nccl_check(rank, instruction, rank->device->driver->StreamWaitEvent(rank->device->compute, u->done[0], 0), status);
 }
 
 /* ---- messages ---- */
@@ -866,12 +624,12 @@ bool dtm_cuda_message_start(dtm_rank *rank, uint32_t instruction, dtm_status *st
     }
     int ended = nccl->GroupEnd();
     if (result == DTM_NCCL_SUCCESS || result == DTM_NCCL_IN_PROGRESS) result = ended;
-    return settle_operation(rank, instruction, c, result, status) && end_carrying(rank, instruction, c, u->done[rank->microbatch], status);
+    return nccl_settle_operation(rank, instruction, c, result, status) && end_carrying(rank, instruction, c, u->done[rank->microbatch], status);
 }
 
 bool dtm_cuda_message_wait(dtm_rank *rank, uint32_t instruction, dtm_status *status) {
     const use *u = &rank->device->comms->uses[instruction];
     if (rank->rehearses) return true;
     dtm_cu_event done = u->done[rank->microbatch];
-    return check(rank, instruction, rank->device->driver->StreamWaitEvent(rank->device->compute, done, 0), status);
+    return nccl_check(rank, instruction, rank->device->driver->StreamWaitEvent(rank->device->compute, done, 0), status);
 }
